@@ -1,0 +1,63 @@
+"""The page: a few words of memory that one slot and the supervisor share.
+
+It spares every job a frame: the slot notes here which claim's handler it has started, and when;
+the supervisor looks only if it has a question (a deadline, a death). The other way it names the
+claim that a soft time-out is meant for, so that a late signal cannot hit the next job. A handler
+can scribble over the page like over any memory of its process; what is read is checked, and the
+worst that a lie costs is the liar's own attempt.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from typing import NamedTuple
+
+SIZE = 4096
+_STARTED = struct.Struct("<QQ")
+_SOFT = struct.Struct("<Q")
+_STARTED_AT = 0
+_SOFT_AT = 64  # a cache line of its own
+
+
+class Started(NamedTuple):
+    """Which claim's handler was started last, and when (CLOCK_MONOTONIC, nanoseconds)."""
+
+    token: int
+    at_ns: int
+
+
+class Page:
+    """One end's view of the shared memory behind `descriptor`, which stays the caller's."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._memory = mmap.mmap(descriptor, SIZE)
+
+    @staticmethod
+    def create() -> int:
+        """A new memory file of the right size, empty. The caller closes it."""
+        descriptor = os.memfd_create("jobctl-page", os.MFD_CLOEXEC)
+        os.ftruncate(descriptor, SIZE)
+        return descriptor
+
+    def note_started(self, token: int, at_ns: int) -> None:
+        """The handler of this claim starts now. Token 0 says that none runs."""
+        _STARTED.pack_into(self._memory, _STARTED_AT, token, at_ns)
+
+    def started(self) -> Started:
+        """What was noted last; `Started(0, 0)` on a fresh page."""
+        return Started(*_STARTED.unpack_from(self._memory, _STARTED_AT))
+
+    def aim_soft_timeout(self, token: int) -> None:
+        """The next soft time-out signal is meant for this claim only."""
+        _SOFT.pack_into(self._memory, _SOFT_AT, token)
+
+    def soft_timeout_aim(self) -> int:
+        """Whom the signal that just came is meant for."""
+        (token,) = _SOFT.unpack_from(self._memory, _SOFT_AT)
+        return int(token)
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._memory.close()
