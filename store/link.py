@@ -1,0 +1,210 @@
+"""A link: one direct connection of a supervisor to PostgreSQL, and its whole temper.
+
+Every statement on it has a deadline of our own, on our clock: a black hole that still acknowledges
+hangs libpq for ever, and neither keepalives nor the server's time-outs see it. When the deadline
+passes the socket is shut down, and the caller gets `Unreachable` like for any other lost
+connection. A link never reconnects by itself inside a statement: who runs one learns that the
+connection was lost (`Unreachable`), and `ready()` brings the next connection, with full-jitter
+back-off, and counts it: what rests on an unbroken connection watches `generation`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+import psycopg
+from jobctl.store.statements import sql as statement_text
+from psycopg import sql
+
+#: A statement that has not answered after this long is given up, and its connection with it.
+STATEMENT_SECONDS = 15.0
+#: Reconnects wait a random time up to this, doubling from the first value to the second.
+FIRST_BACKOFF, LAST_BACKOFF = 0.1, 5.0
+
+#: How the dispatcher's statements are planned: the few right plans, whatever the statistics say.
+#: jit off, because the penalty on a disabled plan type makes PostgreSQL compile a one-page read.
+DISPATCH_SETTINGS: Mapping[str, str] = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+#: For every link: nobody waits for us, and we wait for nobody.
+COMMON_SETTINGS: Mapping[str, str] = {
+    "statement_timeout": "10s",
+    "lock_timeout": "2s",
+    "idle_in_transaction_session_timeout": "10s",
+}
+
+Row = tuple[Any, ...]
+Observer = Callable[[str, float], None]
+
+
+class Unreachable(Exception):
+    """The connection is gone or did not answer in time; nothing is known about what was sent."""
+
+
+class Link:
+    """One connection, named for its use. Use it from one task at a time.
+
+    `observe(statement, seconds)` is called for every statement that ran.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        conninfo: str,
+        settings: Mapping[str, str],
+        observe: Observer = lambda statement, seconds: None,
+    ) -> None:
+        self.name = name
+        self.generation = 0  # how many connections there have been
+        self.connected_at = 0.0  # monotonic
+        self.notified: Callable[[str], None] | None = None  # payloads of LISTEN, if set
+        self._conninfo = conninfo
+        self._settings = {**COMMON_SETTINGS, **settings}
+        self._observe = observe
+        self._connection: psycopg.AsyncConnection[Row] | None = None
+        self._backoff = FIRST_BACKOFF
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a connection that has not failed yet."""
+        return self._connection is not None
+
+    async def ready(self) -> None:
+        """Returns once there is a connection; tries for ever."""
+        while not self.up:
+            try:
+                await self.connect()
+            except (Unreachable, psycopg.Error):
+                await asyncio.sleep(random.uniform(0, self._backoff))  # noqa: S311 - jitter
+                self._backoff = min(self._backoff * 2, LAST_BACKOFF)
+
+    async def connect(self) -> None:
+        """One try. Raises Unreachable, or psycopg's error when the server refuses."""
+        self.drop()
+        try:
+            async with asyncio.timeout(STATEMENT_SECONDS):
+                connection = await psycopg.AsyncConnection.connect(
+                    self._conninfo, autocommit=True, prepare_threshold=0
+                )
+        except (psycopg.OperationalError, TimeoutError, OSError) as error:
+            raise Unreachable(f"{self.name}: {_first_line(error)}") from error
+        self._connection = connection
+        connection.add_notify_handler(self._on_notify)
+        try:
+            for name, value in self._settings.items():
+                # One round trip each, once a connection: simple beats quick here.
+                await self.execute(
+                    "set", "SELECT set_config(%(name)s, %(value)s, false)", name=name, value=value
+                )
+        except BaseException:
+            self.drop()
+            raise
+        self.generation += 1
+        self.connected_at = monotonic()
+        self._backoff = FIRST_BACKOFF
+
+    async def run(self, statement: str, **parameters: Any) -> list[Row]:
+        """Runs the statement of this name and returns its rows.
+
+        Raises Unreachable when the connection is lost or silent; psycopg's errors for what the
+        server refuses, with the connection alive.
+        """
+        return await self.execute(statement, statement_text(statement), **parameters)
+
+    async def execute(self, label: str, text: str, **parameters: Any) -> list[Row]:
+        """Runs this text; `label` is what metrics call it. Raises as `run` does."""
+        connection = self._connection
+        if connection is None:
+            raise Unreachable(f"{self.name}: not connected")
+        begun = monotonic()
+        cut = asyncio.get_running_loop().call_later(STATEMENT_SECONDS, self._cut, connection)
+        try:
+            cursor = await connection.execute(text, parameters)
+            rows = await cursor.fetchall() if cursor.description else []
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            if connection.closed or connection.broken:
+                self.drop()
+                raise Unreachable(f"{self.name}: {_first_line(error)}") from error
+            raise
+        except asyncio.CancelledError:
+            self.drop()  # in the middle of an answer: of no further use
+            raise
+        finally:
+            cut.cancel()
+        self._observe(label, monotonic() - begun)
+        return rows
+
+    async def listen(self, channel: str) -> None:
+        """Asks for notifications on this channel. Raises as `run` does."""
+        connection = self._connection
+        if connection is None:
+            raise Unreachable(f"{self.name}: not connected")
+        text = sql.SQL("LISTEN {}").format(sql.Identifier(channel)).as_string(connection)
+        await self.execute("listen", text)
+
+    def descriptor(self) -> int | None:
+        """The socket to watch for notifications while nothing runs; None when there is none."""
+        return None if self._connection is None else self._connection.pgconn.socket
+
+    def take_notifications(self) -> bool:
+        """Reads what has arrived on an idle connection. False when the connection is lost."""
+        connection = self._connection
+        if connection is None:
+            return False
+        try:
+            connection.pgconn.consume_input()
+            while notify := connection.pgconn.notifies():
+                if self.notified is not None:
+                    self.notified(notify.extra.decode(errors="replace"))
+        except psycopg.Error:
+            self.drop()
+            return False
+        return True
+
+    def backend_pid(self) -> int | None:
+        """The server process behind this connection."""
+        return None if self._connection is None else self._connection.info.backend_pid
+
+    def drop(self) -> None:
+        """Forgets the connection without a word to the server and without waiting."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._cut(connection)
+            connection.pgconn.finish()
+
+    async def close(self) -> None:
+        """Says goodbye, briefly."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                async with asyncio.timeout(1):
+                    await connection.close()
+
+    def _on_notify(self, notify: psycopg.Notify) -> None:
+        if self.notified is not None:
+            self.notified(notify.payload)
+
+    @staticmethod
+    def _cut(connection: psycopg.AsyncConnection[Row]) -> None:
+        """Wakes whoever waits for the server, with an error; works whatever the network does."""
+        with (
+            suppress(OSError, psycopg.Error),
+            socket.socket(fileno=os.dup(connection.pgconn.socket)) as stream,
+        ):
+            stream.shutdown(socket.SHUT_RDWR)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

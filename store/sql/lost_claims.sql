@@ -1,0 +1,19 @@
+-- lost_claims: running jobs that nobody runs: their session is dead or gone, or their deadline,
+--   grace and a lease have passed. What to do with each is decided by the caller, who settles it
+--   under the token that is returned here.
+-- A scan of claim, which holds what runs now and nothing else.
+-- Parameters: most.
+SELECT
+    c.job_id, c.session_id, c.token, c.slot, c.pid, n.host,
+    CASE
+        WHEN n.id IS NULL OR n.dead THEN coalesce(n.dead_because, 'its supervisor''s session is gone')
+        ELSE 'past its deadline, grace and a lease'
+    END AS because,
+    j.type, j.attempt, j.crashes, j.max_attempts,
+    extract(epoch FROM clock_timestamp() - coalesce(j.first_started_at, c.claimed_at))::double precision AS elapsed
+FROM claim AS c
+JOIN job AS j ON j.id = c.job_id
+LEFT JOIN session AS n ON n.id = c.session_id
+WHERE n.id IS NULL OR n.dead OR c.deadline_at < now()
+ORDER BY c.job_id
+LIMIT %(most)s;

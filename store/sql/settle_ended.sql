@@ -1,0 +1,148 @@
+-- settle_ended: running -> retrying | scheduled | dead | cancelled | queued again, a batch of
+--   endings that are not plain successes; whatever ended them, also for claims of other sessions.
+-- Guard: (job, session, token) of the claim; a claim that somebody has locked is skipped and not
+--   returned: ask `settle_missing` about it.
+-- Index: the primary keys of claim and job.
+-- Parameters: jobs (array of ids), endings (a JSON array, one object a job):
+--   job_id, session_id, token, place ('retry' | 'snooze' | 'dead' | 'cancelled' | 'front' | 'lane'),
+--   lane and lane_version (place 'lane': the job moves to the lane of its type and this version),
+--   outcome (NULL: it never started, no attempt is recorded), spent (attempts: 0 or 1), crashed
+--   (0 or 1), delay (seconds), failed (whether it counts as a failure of the job), host, slot, pid,
+--   started_ago (seconds), exit_reason, signal, peak_memory_bytes, cpu_seconds, error_class,
+--   error_code, error, stack.
+-- A job that somebody has asked to cancel is never run again: retry and front become cancelled.
+WITH told AS MATERIALIZED (
+    SELECT e.*
+    FROM jsonb_to_recordset(%(endings)s::jsonb) AS e (
+        job_id bigint, session_id bigint, token bigint, place text, lane_version integer,
+        outcome text, spent integer, crashed integer, delay double precision, failed boolean,
+        host text, slot integer, pid integer, started_ago double precision, exit_reason text,
+        signal text, peak_memory_bytes bigint, cpu_seconds double precision, failure_class text,
+        error_class text, error_code text, error text, stack text)
+),
+held AS MATERIALIZED (
+    SELECT c.job_id, c.session_id, c.token
+    FROM claim AS c
+    WHERE c.job_id = ANY(%(jobs)s::bigint[])
+    ORDER BY c.job_id
+    FOR UPDATE SKIP LOCKED
+),
+mine AS MATERIALIZED (
+    SELECT t.*
+    FROM told AS t
+    JOIN held AS h ON h.job_id = t.job_id AND h.session_id = t.session_id AND h.token = t.token
+),
+freed AS (
+    DELETE FROM claim AS c
+    USING mine AS m
+    WHERE c.job_id = m.job_id
+    RETURNING c.job_id, coalesce(c.started_at, c.claimed_at) AS started_at, c.slot, c.pid
+),
+ended AS MATERIALIZED (
+    SELECT
+        m.*,
+        f.slot AS claim_slot, f.pid AS claim_pid,
+        CASE
+            WHEN m.outcome IS NULL THEN NULL
+            WHEN m.started_ago IS NULL THEN f.started_at
+            ELSE now() - make_interval(secs => m.started_ago)
+        END AS started_at,
+        j.attempt AS before_attempt, j.queue, j.priority, j.type,
+        CASE
+            WHEN j.cancel_requested_at IS NOT NULL AND m.place IN ('retry', 'snooze', 'front', 'lane')
+                THEN 'cancelled'
+            ELSE m.place
+        END AS goes_to,
+        now() + make_interval(secs => coalesce(m.delay, 0)) AS next_run_at
+    FROM mine AS m
+    JOIN freed AS f ON f.job_id = m.job_id
+    JOIN job AS j ON j.id = m.job_id
+),
+kept_open AS (
+    UPDATE job AS j
+    SET attempt = j.attempt + e.spent,
+        crashes = j.crashes + e.crashed,
+        run_at = CASE WHEN e.goes_to IN ('retry', 'snooze') THEN e.next_run_at ELSE j.run_at END,
+        first_started_at = coalesce(j.first_started_at, e.started_at),
+        failure_class = CASE WHEN e.failed THEN e.failure_class ELSE j.failure_class END,
+        last_error_code = CASE WHEN e.failed THEN e.error_code ELSE j.last_error_code END,
+        last_error = CASE WHEN e.failed THEN left(e.error, 4000) ELSE j.last_error END,
+        first_failed_at = CASE WHEN e.failed THEN coalesce(j.first_failed_at, now()) ELSE j.first_failed_at END,
+        last_failed_at = CASE WHEN e.failed THEN now() ELSE j.last_failed_at END
+    FROM ended AS e
+    WHERE j.id = e.job_id AND e.goes_to IN ('retry', 'snooze', 'dead')
+    RETURNING j.id
+),
+gone AS (
+    DELETE FROM job AS j
+    USING ended AS e
+    WHERE j.id = e.job_id AND e.goes_to = 'cancelled'
+    RETURNING j.*, e.spent, e.crashed, e.started_at, e.session_id, e.token
+),
+keys AS (
+    UPDATE job_key AS k
+    SET until = now() + make_interval(secs => k.ttl_seconds)
+    FROM gone AS g
+    WHERE g.key IS NOT NULL AND k.type = g.type AND k.key = g.key AND k.job_id = g.id
+),
+into_history AS (
+    INSERT INTO history (
+        id, type, queue, priority, key, subject, args, schema_version, max_attempts, attempt,
+        crashes, run_at, created_at, started_at, finished_at, state, cancel_requested_at, progress,
+        failure_class, last_error_code, last_error, first_failed_at, last_failed_at, session_id,
+        token)
+    SELECT
+        g.id, g.type, g.queue, g.priority, g.key, g.subject, g.args, g.schema_version,
+        g.max_attempts, g.attempt + g.spent, g.crashes + g.crashed, g.run_at, g.created_at,
+        g.started_at, now(), 'cancelled', g.cancel_requested_at, g.progress, g.failure_class,
+        g.last_error_code, g.last_error, g.first_failed_at, g.last_failed_at, g.session_id, g.token
+    FROM gone AS g
+),
+into_scheduled AS (
+    INSERT INTO scheduled (run_at, job_id, retry)
+    SELECT e.next_run_at, e.job_id, e.goes_to = 'retry'
+    FROM ended AS e
+    WHERE e.goes_to IN ('retry', 'snooze')
+),
+into_dead AS (
+    INSERT INTO dead (job_id) SELECT e.job_id FROM ended AS e WHERE e.goes_to = 'dead'
+),
+-- A claim was deleted above, so the transaction has its id before nextval is called here.
+into_ready AS (
+    INSERT INTO ready (queue, priority, lane, job_id)
+    SELECT
+        e.queue, e.priority,
+        CASE WHEN e.goes_to = 'lane' THEN 'type:' || e.type || '@' || e.lane_version ELSE 'front' END,
+        e.job_id
+    FROM ended AS e
+    WHERE e.goes_to IN ('front', 'lane')
+    ORDER BY e.token
+),
+lanes AS (
+    INSERT INTO lane (queue, priority, lane, type, schema_version)
+    SELECT DISTINCT e.queue, e.priority, 'type:' || e.type || '@' || e.lane_version, e.type, e.lane_version
+    FROM ended AS e
+    WHERE e.goes_to = 'lane'
+    ON CONFLICT DO NOTHING
+    RETURNING lane
+),
+noted AS (
+    INSERT INTO attempt (
+        job_id, attempt, outcome, host, slot, pid, started_at, exit_reason, signal,
+        peak_memory_bytes, cpu_seconds, error_class, error_code, error, stack, session_id, token)
+    SELECT
+        e.job_id, e.before_attempt + 1, e.outcome, e.host, coalesce(e.slot, e.claim_slot),
+        coalesce(e.pid, e.claim_pid), e.started_at, e.exit_reason, e.signal, e.peak_memory_bytes,
+        e.cpu_seconds, e.error_class, e.error_code, e.error, e.stack, e.session_id, e.token
+    FROM ended AS e
+    WHERE e.outcome IS NOT NULL
+),
+bells AS MATERIALIZED (
+    SELECT CASE
+        WHEN EXISTS (SELECT FROM lanes) THEN announce()
+        WHEN EXISTS (SELECT FROM ended WHERE goes_to IN ('front', 'lane')) THEN ring()
+    END
+)
+SELECT e.job_id, e.token, e.goes_to, e.before_attempt + e.spent AS attempt,
+       (SELECT count(*) FROM bells) AS rung
+FROM ended AS e;
