@@ -80,7 +80,7 @@ class Cluster:
         _finish(account, [programs.program("initdb"), "-D", self.unfinished, *made_as], lock)
         # In single-user mode and under the other name still: a server that was killed between
         # its first start and CREATE DATABASE would be whole in looks only.
-        single = [programs.program("postgres"), "--single", "-D", self.unfinished]
+        single: list[str | Path] = [programs.program("postgres"), "--single", "-D", self.unfinished]
         _finish(
             account,
             [*single, "-c", "exit_on_error=on", "postgres"],
