@@ -151,6 +151,11 @@ class Lanes:
     def __len__(self) -> int:
         return len(self._marks)
 
+    @property
+    def unsure(self) -> bool:
+        """Whether a safe mark lags behind: something may yet turn up below."""
+        return any(marks.low > marks.safe for marks in self._marks.values())
+
     def plan(self, most: int, look: Look) -> Plan:
         """The next claim, for at most this many jobs."""
         self._turn += 1

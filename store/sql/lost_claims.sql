@@ -4,13 +4,16 @@
 -- A scan of claim, which holds what runs now and nothing else.
 -- Parameters: most.
 SELECT
-    c.job_id, c.session_id, c.token, c.slot, c.pid, n.host,
+    c.session_id, j.queue, j.priority, c.job_id, c.token, j.type, j.key, j.subject,
+    j.schema_version, j.attempt, j.crashes, j.max_attempts,
+    extract(epoch FROM clock_timestamp() - j.created_at)::double precision AS age,
+    extract(epoch FROM clock_timestamp() - coalesce(j.first_started_at, c.claimed_at))::double precision
+        AS elapsed,
+    n.host,
     CASE
-        WHEN n.id IS NULL OR n.dead THEN coalesce(n.dead_because, 'its supervisor''s session is gone')
+        WHEN n.id IS NULL OR n.dead THEN coalesce(n.dead_because, 'the session of its supervisor is gone')
         ELSE 'past its deadline, grace and a lease'
-    END AS because,
-    j.type, j.attempt, j.crashes, j.max_attempts,
-    extract(epoch FROM clock_timestamp() - coalesce(j.first_started_at, c.claimed_at))::double precision AS elapsed
+    END AS because
 FROM claim AS c
 JOIN job AS j ON j.id = c.job_id
 LEFT JOIN session AS n ON n.id = c.session_id

@@ -5,11 +5,11 @@
 -- Index: the primary keys of claim and job.
 -- Parameters: jobs (array of ids), endings (a JSON array, one object a job):
 --   job_id, session_id, token, place ('retry' | 'snooze' | 'dead' | 'cancelled' | 'front' | 'lane'),
---   lane and lane_version (place 'lane': the job moves to the lane of its type and this version),
+--   lane_version (place 'lane': the job moves to the lane of its type and this version),
 --   outcome (NULL: it never started, no attempt is recorded), spent (attempts: 0 or 1), crashed
 --   (0 or 1), delay (seconds), failed (whether it counts as a failure of the job), host, slot, pid,
---   started_ago (seconds), exit_reason, signal, peak_memory_bytes, cpu_seconds, error_class,
---   error_code, error, stack.
+--   started_ago (seconds), exit_reason, signal, peak_memory_bytes, cpu_seconds, failure_class (of
+--   the job), error_class, error_code, error, stack (of the attempt).
 -- A job that somebody has asked to cancel is never run again: retry and front become cancelled.
 WITH told AS MATERIALIZED (
     SELECT e.*
@@ -70,7 +70,8 @@ kept_open AS (
         first_failed_at = CASE WHEN e.failed THEN coalesce(j.first_failed_at, now()) ELSE j.first_failed_at END,
         last_failed_at = CASE WHEN e.failed THEN now() ELSE j.last_failed_at END
     FROM ended AS e
-    WHERE j.id = e.job_id AND e.goes_to IN ('retry', 'snooze', 'dead')
+    WHERE j.id = e.job_id AND e.goes_to <> 'cancelled'
+        AND (e.goes_to IN ('retry', 'snooze', 'dead') OR e.outcome IS NOT NULL)
     RETURNING j.id
 ),
 gone AS (
@@ -123,8 +124,9 @@ lanes AS (
     SELECT DISTINCT e.queue, e.priority, 'type:' || e.type || '@' || e.lane_version, e.type, e.lane_version
     FROM ended AS e
     WHERE e.goes_to = 'lane'
-    ON CONFLICT DO NOTHING
-    RETURNING lane
+    -- Touched even if it is there: see sweep_lanes.
+    ON CONFLICT (queue, priority, lane) DO UPDATE SET created_at = now()
+    RETURNING lane.lane
 ),
 noted AS (
     INSERT INTO attempt (

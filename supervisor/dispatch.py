@@ -1,0 +1,358 @@
+"""Dispatch: from queued in PostgreSQL to running in a slot.
+
+One statement claims for the whole host: as many jobs as there are idle slots and, while jobs are
+short, a reserve that keeps the slots busy during the next claim. A slot that ends a job is given
+the next one from the reserve in the same callback. What was claimed and did not start within a
+moment goes back, and costs no attempt. Nothing here waits for a slot, and only `run` waits for
+PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from time import monotonic, monotonic_ns
+from typing import Protocol
+
+import psycopg
+
+from jobctl.store.job_type import JobType
+from jobctl.store.link import Link, Unreachable
+from jobctl.supervisor.alarm import Alarm
+from jobctl.supervisor.claimed import Claimed
+from jobctl.supervisor.lanes import Lane, Lanes, Look
+from jobctl.supervisor.outcomes import HandedBack, Unrunnable
+from jobctl.supervisor.pace import Pace
+from jobctl.supervisor.slot import Running, Slot
+from jobctl.workerproc.frames import Job, pack_job
+
+#: How long a claimed job may wait for a slot before it is handed back.
+MOMENT_SECONDS = 0.15
+#: Rings are limited to one in this time (`ring` in the schema); whatever was enqueued silently
+#: right after one is found by a look a little later.
+RING_SPACING_SECONDS = 0.020
+#: Without any ring: the truth is found by polling, a look below the marks each time.
+POLL_SECONDS = 1.0
+#: A look from 0, jittered.
+WHOLE_SECONDS = 60.0
+#: Queues and lanes are read anew even if nobody announced a change.
+REREAD_SECONDS = 15.0
+#: The most that one statement promotes.
+LARGEST_PROMOTION = 1000
+#: The longest sleep between promotions; the next due time cuts it short.
+PROMOTE_SECONDS = 1.0
+#: What PostgreSQL refuses for reasons of its own is asked again after this.
+REFUSED_SECONDS = 1.0
+
+
+class Hands(Protocol):
+    """What the dispatcher needs of its surroundings."""
+
+    def idle_slots(self) -> list[Slot]:
+        """Slots that can be given a job now."""
+
+    def types(self, generation: int) -> Mapping[str, JobType]:
+        """What slots of this generation can run."""
+
+    def may_claim(self) -> bool:
+        """False while draining, fenced, degraded or without a session."""
+
+    def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable) -> None:
+        """This claim did not start here."""
+
+    def holds(self) -> set[tuple[int, int]]:
+        """(session, token) of every claim that runs or waits to be written."""
+
+    def disown(self, claims: list[tuple[int, int]]) -> None:
+        """(job, token) of claims that this session holds and nobody here knows."""
+
+    def on_claims_missing(self, present: set[int], before_token: int) -> None:
+        """After a reconnect: the tokens that PostgreSQL knows of this session."""
+
+    def on_claimed(self, claimed: list[Claimed]) -> None:
+        """A claim brought these."""
+
+    def on_refused(self, statement: str, error: psycopg.Error) -> None:
+        """PostgreSQL refused a statement; it will be asked again."""
+
+
+class Dispatcher:
+    """One host's dispatcher."""
+
+    def __init__(
+        self,
+        link: Link,
+        hands: Hands,
+        queues: tuple[str, ...] | None,
+        max_reserve: int,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.session_id = 0  # set by whoever registers sessions
+        self.backstop = 0.0  # seconds: the longest that a known type may hold a claim
+        self._link = link
+        self._hands = hands
+        self._queues = None if queues is None else frozenset(queues)
+        self._lanes = Lanes()
+        self._pace = Pace(max_reserve)
+        self._reserve: deque[Claimed] = deque()
+        self._alarm = Alarm()
+        self._clock = clock
+        self._next_token = 1
+        self._link_generation = 0
+        self._reread_at = 0.0
+        self._look_at = 0.0  # the next look above, because somebody rang
+        self._below_at = 0.0
+        self._whole_at = 0.0
+        self._promote_at = 0.0
+        self._more = False  # the last claim left something behind
+
+    # What happens to it -------------------------------------------------------------------------
+
+    def ring(self) -> None:
+        """There is work, perhaps: somebody rang, or rang for others a moment ago."""
+        self._more = True
+        self._look_at = self._clock() + RING_SPACING_SECONDS * 1.1
+        self._alarm.set()
+
+    def reread(self) -> None:
+        """Queues, lanes or the types that this host can run have changed."""
+        self._reread_at = 0.0
+        self.ring()
+
+    def start_over(self) -> None:
+        """Looks from 0 again, as after a reconnect: the code is new, or the session is."""
+        self._lanes.forget()
+        self._whole_at = 0.0
+        self.reread()
+
+    def feed(self, slot: Slot) -> None:
+        """Gives an idle slot the next job of the reserve, and sees to it that there is more."""
+        reserve = self._reserve
+        while reserve:
+            claimed = reserve.popleft()
+            known = self._hands.types(slot.generation).get(claimed.type)
+            if known is None or claimed.schema_version > known.schema_version:
+                self._hands.give_back(claimed, Unrunnable())
+                continue
+            if not self._give(slot, claimed, known):
+                reserve.appendleft(claimed)  # the slot has just died; the next one takes it
+            break
+        if len(reserve) <= self._pace.low_water:
+            self._alarm.set()
+
+    def finished(self, claimed: Claimed, seconds: float) -> None:
+        """An attempt of this type took so long: what the size of the reserve rests on."""
+        self._pace.ran(claimed.type, seconds)
+
+    def hand_back_all(self) -> None:
+        """Everything that has not started goes back now: a drain begins, or the lease is over."""
+        while self._reserve:
+            self._hands.give_back(self._reserve.popleft(), HandedBack())
+
+    def hand_back_stale(self) -> float:
+        """Hands back what has waited too long; returns when to look again (the clock's time)."""
+        now_ns = monotonic_ns()
+        limit = int(MOMENT_SECONDS * 1e9)
+        while self._reserve and now_ns - self._reserve[0].claimed_ns > limit:
+            self._hands.give_back(self._reserve.popleft(), HandedBack())
+        return self._clock() + MOMENT_SECONDS / 2
+
+    def reserve_tokens(self) -> set[tuple[int, int]]:
+        """(session, token) of what waits here."""
+        return {(one.session_id, one.token) for one in self._reserve}
+
+    def __len__(self) -> int:
+        return len(self._reserve)
+
+    # What it does -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """For ever: wait for a reason, promote what is due, claim what there is room for."""
+        while True:
+            await self._link.ready()
+            try:
+                if self._link.generation != self._link_generation:
+                    await self._after_reconnect()
+                await self._turn()
+            except Unreachable:
+                continue
+            except psycopg.Error as error:
+                self._hands.on_refused("dispatch", error)
+                if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+                    self._link.drop()
+                await asyncio.sleep(REFUSED_SECONDS)
+            await self._alarm.wait(self._next_due())
+
+    async def _turn(self) -> None:
+        if self._clock() >= self._promote_at:
+            await self._promote()
+        if not self._hands.may_claim():
+            return
+        if self._clock() >= self._reread_at:
+            await self._read_lanes()
+        while (room := self._room()) > 0 and (look := self._due_look()) is not None:
+            if not await self._claim(room, look):
+                return
+
+    def _next_due(self) -> float:
+        due = min(self._promote_at, self._reread_at)
+        if self._hands.may_claim() and self._room() > 0:
+            due = min(due, self._look_at or self._below_at, self._below_at, self._whole_at)
+        return due
+
+    def _room(self) -> int:
+        """How many jobs to claim now."""
+        idle = len(self._hands.idle_slots())
+        waiting = len(self._reserve)
+        target = self._pace.reserve(monotonic_ns())
+        if waiting >= idle and waiting > target // 2:
+            return 0
+        return max(0, idle + target - waiting)
+
+    def _due_look(self) -> Look | None:
+        now = self._clock()
+        if now >= self._whole_at:
+            return Look.WHOLE
+        if now >= self._below_at:
+            return Look.BELOW
+        if self._more or (self._look_at and now >= self._look_at):
+            return Look.ABOVE
+        return None
+
+    async def _claim(self, room: int, look: Look) -> bool:
+        """One claim. False when there is no lane to claim from."""
+        now = self._clock()
+        self._schedule_next(look, now)
+        if not len(self._lanes):
+            self._more = False
+            return False
+        plan = self._lanes.plan(room, look)
+        session, token = self.session_id, self._next_token
+        self._next_token += room  # whatever comes of it, these are never used again
+        rows = await self._link.run(
+            "claim",
+            queues=[lane.queue for lane in plan.lanes],
+            priorities=[lane.priority for lane in plan.lanes],
+            lanes=[lane.name for lane in plan.lanes],
+            marks=list(plan.marks),
+            limits=list(plan.limits),
+            most=room,
+            session=session,
+            first_token=token,
+            backstop=self.backstop,
+        )
+        claimed_ns = monotonic_ns()
+        taken = [Claimed.from_row(session, claimed_ns, row) for row in rows]
+        # In the order of the numbers within each lane, whatever order the rows came in.
+        self._more = self._lanes.claimed(
+            plan, [(Lane(one.queue, one.priority, one.lane), one.seq) for one in taken]
+        )
+        if taken:
+            self._hands.on_claimed(taken)
+            self._take(taken)
+        if look is not Look.ABOVE:
+            await self._ask_below()
+        return True
+
+    def _schedule_next(self, look: Look, now: float) -> None:
+        self._more = False
+        if self._look_at and now >= self._look_at:
+            self._look_at = 0.0
+        if look is Look.WHOLE:
+            self._whole_at = now + WHOLE_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        if look is not Look.ABOVE:
+            self._below_at = now + POLL_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+
+    def _take(self, taken: list[Claimed]) -> None:
+        if not self._hands.may_claim():  # a drain began while the claim was on its way
+            for one in taken:
+                self._hands.give_back(one, HandedBack())
+            return
+        self._reserve.extend(taken)
+        for slot in self._hands.idle_slots():
+            if not self._reserve:
+                break
+            self.feed(slot)
+
+    def _give(self, slot: Slot, claimed: Claimed, known: JobType) -> bool:
+        hard = claimed.timeout_seconds or known.timeout_seconds
+        soft = known.soft_timeout_seconds or 0.0
+        soft = soft if soft < hard else 0.0
+        most = known.max_attempts if claimed.max_attempts is None else claimed.max_attempts
+        frame = pack_job(
+            Job(
+                claimed.job_id,
+                claimed.session_id,
+                claimed.token,
+                claimed.attempt + 1,
+                most,
+                claimed.schema_version,
+                hard,
+                soft,
+                claimed.type,
+                claimed.queue,
+                claimed.key,
+                claimed.subject,
+                claimed.args.encode(),
+            )
+        )
+        self._pace.given(slot.number, claimed.type, monotonic_ns())
+        return slot.give(Running(claimed.job_id, claimed.token, hard, soft, claimed), frame)
+
+    async def _ask_below(self) -> None:
+        asked = self._lanes.question()
+        if not asked.lanes and not self._lanes.unsure:
+            return
+        rows = await self._link.run(
+            "look_below",
+            queues=[lane.queue for lane in asked.lanes],
+            priorities=[lane.priority for lane in asked.lanes],
+            lanes=[lane.name for lane in asked.lanes],
+            after=list(asked.after),
+            upto=list(asked.upto),
+        )
+        ((xmin, xmax, occupied),) = rows
+        self._lanes.answer(asked, occupied, xmin, xmax)
+
+    async def _promote(self) -> None:
+        rows = await self._link.run("promote", most=LARGEST_PROMOTION)
+        ((moved, _, next_in),) = rows
+        wait = PROMOTE_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        if moved == LARGEST_PROMOTION:
+            wait = 0.0
+        elif next_in is not None:
+            wait = min(wait, max(0.0, next_in) + 0.001)
+        self._promote_at = self._clock() + wait
+        if moved:
+            self.ring()
+
+    async def _read_lanes(self) -> None:
+        self._reread_at = self._clock() + REREAD_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
+        rows = await self._link.run("read_lanes")
+        queues, of_types = set(), []
+        known = self._hands.types(-1)
+        for queue, priority, name, type_, version in rows:
+            if self._queues is not None and queue not in self._queues:
+                continue
+            if name is None:
+                queues.add(queue)
+            elif (mine := known.get(type_)) is not None and mine.schema_version >= version:
+                of_types.append(Lane(queue, priority, name))
+        self._lanes.serve(queues, of_types)
+
+    async def _after_reconnect(self) -> None:
+        """Nothing that rests on what the old connection said holds any more."""
+        self._link_generation = self._link.generation
+        self._lanes.forget()
+        self._whole_at = self._reread_at = self._promote_at = 0.0
+        if not self.session_id:
+            return
+        # Claims are made by this task alone, so every claim with a token below this is either
+        # known here or was made by a statement whose answer was lost.
+        known = self._hands.holds() | self.reserve_tokens()
+        session, before = self.session_id, self._next_token
+        rows = await self._link.run("session_claims", session=session)
+        self._hands.on_claims_missing({token for _, token in rows}, before)
+        self._hands.disown([(job, token) for job, token in rows if (session, token) not in known])

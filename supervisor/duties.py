@@ -1,0 +1,135 @@
+"""What the leader does: each a step that tests can call, safe to be done by two at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Protocol
+
+from psycopg import errors, sql
+
+from jobctl.store.link import Link, Row
+from jobctl.supervisor.leader import Duty
+from jobctl.supervisor.reclaim import reclaim
+from jobctl.supervisor.settle import Settlement
+
+#: A lease is over for the reaper this much after it is over for the database.
+GRACE_SECONDS = 5.0
+#: Added to a lease for the amnesty after the database itself was away.
+AMNESTY_SECONDS = 15.0
+#: The most rows that one sweep removes.
+LARGEST_SWEEP = 5_000
+#: No count in the metrics goes beyond this.
+LARGEST_COUNT = 100_000
+
+
+class Fleetwide(Protocol):
+    """What duties need of the supervisor that leads."""
+
+    def settle(self, settlement: Settlement) -> None:
+        """Through the one door."""
+
+    def pending(self, session: int, token: int) -> bool:
+        """Whether this claim's ending waits to be written here."""
+
+    def database_was_away_at(self) -> float:
+        """When a connection of this host was last found lost (monotonic; 0: never)."""
+
+    def on_sessions_expired(self, hosts: list[str]) -> None:
+        """Leases that are over."""
+
+    def on_gauges(self, rows: list[Row]) -> None:
+        """Rows of `gauges.sql`."""
+
+    def on_oldest_transaction(self, seconds: float) -> None:
+        """Of this database."""
+
+
+class Reaper:
+    """Ends the claims of hosts whose lease is over.
+
+    After the database itself was away nobody can have renewed, so nobody's lease is judged until
+    everybody has had a lease's time to come back (the amnesty), counted from this connection.
+    """
+
+    def __init__(self, fleet: Fleetwide, lease: float, clock: Callable[[], float] = monotonic):
+        self._fleet = fleet
+        self._lease = lease
+        self._clock = clock
+        self._generation = -1
+        self._amnesty_until = 0.0
+
+    async def step(self, link: Link) -> None:
+        """Expires leases, unless there is an amnesty, and reclaims what is lost."""
+        if link.generation != self._generation:
+            await self._consider_amnesty(link)
+            self._generation = link.generation
+        if self._clock() < self._amnesty_until:
+            return
+        expired = await link.run("expire_sessions", grace=GRACE_SECONDS)
+        if expired:
+            self._fleet.on_sessions_expired([row[1] for row in expired])
+        await reclaim(link, self._fleet.settle, self._fleet.pending)
+
+    async def _consider_amnesty(self, link: Link) -> None:
+        ((server_age,),) = await link.run("server_age")
+        patience = self._lease + AMNESTY_SECONDS
+        away_at = self._fleet.database_was_away_at()
+        lately = away_at > 0 and self._clock() - away_at < patience
+        away = server_age < patience or lately
+        self._amnesty_until = self._clock() + patience if away else 0.0
+
+
+class Housekeeping:
+    """History's partitions, and rows whose time is over."""
+
+    def __init__(self, keep: float) -> None:
+        self._keep = keep
+
+    async def partitions(self, link: Link) -> None:
+        """Makes those ahead and drops those behind, without waiting for whoever reads them."""
+        await link.execute("make_history_partitions", "SELECT make_history_partitions()")
+        for (name,) in await link.run("old_history", keep=self._keep):
+            # Dropping takes a lock on all of history: a reader makes us come back later rather
+            # than make every settle wait behind us.
+            await link.execute("set", "SELECT set_config('lock_timeout', '200ms', false)")
+            try:
+                drop = sql.SQL("DROP TABLE {}").format(sql.Identifier(name))
+                await link.execute("drop_history", drop.as_string())
+            except errors.LockNotAvailable:
+                return
+            finally:
+                await link.execute("set", "SELECT set_config('lock_timeout', '2s', false)")
+
+    async def sweep(self, link: Link) -> None:
+        """A bounded number of rows a step."""
+        await link.run("sweep_keys", most=LARGEST_SWEEP)
+        await link.run("sweep_attempts", keep=self._keep, most=LARGEST_SWEEP)
+        await link.run("sweep_sessions")
+        await link.run("sweep_lanes")
+
+
+class Gauges:
+    """The numbers of the whole fleet, for the leader's metrics; never asked by a scrape."""
+
+    def __init__(self, fleet: Fleetwide) -> None:
+        self._fleet = fleet
+
+    async def step(self, link: Link) -> None:
+        """Counts, up to a bound."""
+        self._fleet.on_gauges(await link.run("gauges", most=LARGEST_COUNT))
+        ((age,),) = await link.run("oldest_transaction")
+        self._fleet.on_oldest_transaction(age)
+
+
+def all_duties(fleet: Fleetwide, lease: float, history_keep: float) -> list[Duty]:
+    """In the order in which a new leader does them."""
+    reaper = Reaper(fleet, lease)
+    housekeeping = Housekeeping(history_keep)
+    gauges = Gauges(fleet)
+    return [
+        Duty("reap", min(5.0, lease / 4), reaper.step),
+        Duty("partitions", 3600.0, housekeeping.partitions),
+        Duty("gauges", 10.0, gauges.step),
+        Duty("sweep", 60.0, housekeeping.sweep),
+    ]

@@ -1,0 +1,213 @@
+"""The lease: until when this host may run what it has claimed, and the bell beside it.
+
+One row for the host is renewed, whatever it runs. A host that cannot renew must have stopped its
+jobs before anybody else may start them, so the lease ends here a margin earlier than in the
+database, by a clock that also counts while the machine sleeps. The same connection listens for
+the doorbell, because both are what a host needs when nothing happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from time import CLOCK_BOOTTIME, clock_gettime
+from typing import Any, Protocol
+
+import psycopg
+
+from jobctl.store.link import Link, Unreachable
+from jobctl.supervisor.alarm import Alarm
+from jobctl.supervisor.identity import Identity, new_session_id, proven_dead
+
+#: The part of a lease after which it is renewed.
+RENEWALS_PER_LEASE = 4
+#: A host gives up this much before its lease ends in the database, or a third, whichever is less.
+LARGEST_MARGIN = 10.0
+#: What PostgreSQL refuses for reasons of its own is asked again after this.
+REFUSED_SECONDS = 1.0
+
+
+class Holder(Protocol):
+    """Who holds the lease: the supervisor."""
+
+    def facts(self) -> dict[str, Any]:
+        """What the session's row says of this host: draining, busy, leader, types."""
+
+    def on_session(self, session_id: int) -> None:
+        """A new session is registered: claim under it from now on."""
+
+    def on_session_lost(self) -> None:
+        """The session was declared dead: nothing that was claimed under it is ours any more."""
+
+    def on_earlier_sessions_dead(self, sessions: list[int]) -> None:
+        """These lives of this host are proven dead and buried; reclaim what they held."""
+
+    def on_renewal(self, result: str) -> None:
+        """ok | lost | unreachable | refused."""
+
+    def on_drain_requested(self, requested: bool) -> None:
+        """What the session's row asks for, at every renewal."""
+
+    def on_ring(self) -> None:
+        """The doorbell."""
+
+    def on_announcement(self) -> None:
+        """Queues or lanes have changed."""
+
+
+def boottime() -> float:
+    """Seconds, counted also while the machine is suspended; not a wall clock."""
+    return clock_gettime(CLOCK_BOOTTIME)
+
+
+class Lease:
+    """Keeps one session alive over one link."""
+
+    def __init__(
+        self,
+        link: Link,
+        holder: Holder,
+        identity: Identity,
+        seconds: float,
+        slots: int,
+        queues: tuple[str, ...] | None,
+        clock: Callable[[], float] = boottime,
+    ) -> None:
+        self.session_id = 0
+        self._link = link
+        self._holder = holder
+        self._identity = identity
+        self._seconds = seconds
+        self._margin = min(seconds / 3, LARGEST_MARGIN)
+        self._slots = slots
+        self._queues = queues
+        self._clock = clock
+        self._ends_at = 0.0
+        self._alarm = Alarm()
+        self._watched: int | None = None
+        link.notified = self._on_notification
+
+    def over(self) -> bool:
+        """Whether this host must not run anything: another may be about to."""
+        return self._clock() >= self._ends_at
+
+    def ends_in(self) -> float:
+        """Seconds until `over`."""
+        return self._ends_at - self._clock()
+
+    def hurry(self) -> None:
+        """Renews now, because the facts have changed."""
+        self._alarm.set()
+
+    async def run(self) -> None:
+        """For ever: register, listen, renew."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._link.ready()
+            try:
+                await self._begin()
+                while self._link.up:
+                    wait = self._seconds / RENEWALS_PER_LEASE * random.uniform(0.8, 1.0)  # noqa: S311
+                    self._watch()
+                    await self._alarm.wait(loop.time() + wait)
+                    self._unwatch()
+                    await self._renew()
+            except Unreachable:
+                self._holder.on_renewal("unreachable")
+            except psycopg.Error:
+                self._holder.on_renewal("refused")
+                self._link.drop()
+                await asyncio.sleep(REFUSED_SECONDS)
+            finally:
+                self._unwatch()
+
+    async def end(self) -> None:
+        """Takes the session off the books; it holds no claim any more."""
+        session, self.session_id = self.session_id, 0
+        self._ends_at = 0.0
+        if session and self._link.up:
+            await self._link.run("end_session", session=session)
+
+    async def _begin(self) -> None:
+        ((channel,),) = await self._link.execute("channel", "SELECT channel()")
+        await self._link.listen(channel)
+        if self.session_id:
+            await self._renew()
+        if not self.session_id:
+            await self._register()
+        self._holder.on_announcement()  # whatever was said while nobody listened
+
+    async def _register(self) -> None:
+        session, begun = new_session_id(), self._clock()
+        me = self._identity
+        await self._link.run(
+            "register_session",
+            session=session,
+            host=me.host,
+            machine_id=me.machine_id,
+            boot_id=me.boot_id,
+            pid_namespace=me.pid_namespace,
+            pid=me.pid,
+            pid_start=me.pid_start,
+            version=me.version,
+            slots=self._slots,
+            queues=None if self._queues is None else list(self._queues),
+            types=self._holder.facts()["types"],
+            lease=self._seconds,
+        )
+        await self._bury_earlier(session)
+        self.session_id = session
+        self._ends_at = begun + self._seconds - self._margin
+        self._holder.on_session(session)
+
+    async def _bury_earlier(self, session: int) -> None:
+        rows = await self._link.run("earlier_sessions", host=self._identity.host, session=session)
+        dead = [row[0] for row in rows if proven_dead(self._identity, *row[1:])]
+        if dead:
+            await self._link.run(
+                "bury_sessions", sessions=dead, because="its supervisor died and was started again"
+            )
+        self._holder.on_earlier_sessions_dead(dead)
+
+    async def _renew(self) -> None:
+        begun = self._clock()
+        rows = await self._link.run(
+            "renew_session", session=self.session_id, lease=self._seconds, **self._holder.facts()
+        )
+        if not rows:
+            self._holder.on_renewal("lost")
+            self.session_id = 0
+            self._ends_at = 0.0
+            self._holder.on_session_lost()
+            await self._register()
+            return
+        self._ends_at = begun + self._seconds - self._margin
+        self._holder.on_renewal("ok")
+        self._holder.on_drain_requested(rows[0][0])
+
+    # The bell ------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Nothing runs on the link: watch its socket for notifications."""
+        descriptor = self._link.descriptor()
+        if descriptor is not None:
+            asyncio.get_running_loop().add_reader(descriptor, self._on_readable)
+            self._watched = descriptor
+            self._on_readable()  # what came between the last answer and now
+
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            asyncio.get_running_loop().remove_reader(self._watched)
+            self._watched = None
+
+    def _on_readable(self) -> None:
+        if not self._link.take_notifications():
+            self._unwatch()
+            self._alarm.set()
+
+    def _on_notification(self, payload: str) -> None:
+        if payload == "look":
+            self._holder.on_announcement()
+        else:
+            self._holder.on_ring()

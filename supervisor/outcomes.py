@@ -1,0 +1,268 @@
+"""What ended an attempt, and what that costs. One table, one `match`, no clock and no SQL.
+
+Whatever ends an attempt - the handler, a deadline, a death, a lost host, a drain - is one of the
+causes below, and `decide` says what becomes of the job: the table of the README in code.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from jobctl.store.job_type import JobType
+
+#: `random.random`, or what a test puts in its place.
+Chance = Callable[[], float]
+
+#: What holds for a type that no code has registered yet: the defaults of the decorator.
+UNREGISTERED = JobType(
+    name="unregistered",
+    queue="default",
+    priority=0,
+    timeout_seconds=300.0,
+    soft_timeout_seconds=None,
+    max_attempts=5,
+    max_crashes=3,
+    min_backoff_seconds=10.0,
+    max_backoff_seconds=3600.0,
+    max_doublings=16,
+    max_elapsed_seconds=None,
+    ack="late",
+    schema_version=1,
+    key_ttl_seconds=86_400.0,
+    owner=None,
+    link=None,
+)
+
+
+class Spent(Protocol):
+    """What `decide` must know of the job: budgets used before this attempt."""
+
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def crashes(self) -> int: ...
+    @property
+    def max_attempts(self) -> int | None: ...
+    @property
+    def schema_version(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised, or returned what cannot be kept (`permanent`)."""
+
+    error_class: str
+    error: str
+    code: str | None = None
+    stack: str | None = None
+    permanent: bool = False
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """A soft time-out was let through, or the hard deadline came and the process was killed."""
+
+    kind: str  # soft | hard
+    error: str
+    stack: str | None = None
+    exit_reason: str | None = None
+    signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The process died, whatever of, without saying how the attempt ended."""
+
+    exit_reason: str
+    signal: str | None = None
+    stack: str | None = None
+    failure_class: str = "crash"  # or memory
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The lease is over or the host is gone; nobody can say how far it came."""
+
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """The handler asked to be called again later. No attempt is spent."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Cancelled, at a safe point or by force."""
+
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A drain or reload ran out of patience while it ran. No attempt is spent."""
+
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """Claimed, and known not to have started. No attempt, and none is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unrunnable:
+    """This host's code does not know the type, or is older than the arguments."""
+
+
+Cause = (
+    Failed | TimedOut | Crashed | Lost | Snoozed | Cancelled | Interrupted | HandedBack | Unrunnable
+)
+
+
+@dataclass(slots=True)
+class Ending:
+    """What becomes of one claim; the fields are those of `settle_ended.sql`."""
+
+    job_id: int
+    session_id: int
+    token: int
+    place: str
+    outcome: str | None = None
+    spent: int = 0
+    crashed: int = 0
+    delay: float | None = None
+    failed: bool = False
+    lane_version: int | None = None
+    host: str | None = None
+    slot: int | None = None
+    pid: int | None = None
+    started_ago: float | None = None
+    exit_reason: str | None = None
+    signal: str | None = None
+    peak_memory_bytes: int | None = None
+    cpu_seconds: float | None = None
+    failure_class: str | None = None
+    error_class: str | None = None
+    error_code: str | None = None
+    error: str | None = None
+    stack: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the JSON array that the statement takes."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def backoff(policy: JobType, failures: int, chance: Chance = random.random) -> float:
+    """Seconds to wait after the `failures`-th failure (from 1).
+
+    The shape of Google Cloud Tasks: `min_backoff` doubles `max_doublings` times, then grows by its
+    last doubled value each time, never above `max_backoff`; the last fifth is chance, so that what
+    failed together does not come back together.
+    """
+    doublings = min(failures - 1, policy.max_doublings)
+    steps = failures - 1 - doublings
+    # ldexp does not overflow into an exception for any number of failures; inf is capped below.
+    base = policy.min_backoff_seconds * (2.0**doublings if doublings < 1000 else math.inf)
+    return min(policy.max_backoff_seconds, base * (1 + steps)) * (0.8 + 0.2 * chance())
+
+
+def decide(
+    job_id: int,
+    session_id: int,
+    token: int,
+    job: Spent,
+    policy: JobType,
+    cause: Cause,
+    elapsed: float,
+    chance: Chance = random.random,
+) -> Ending:
+    """What becomes of a job whose attempt ended of this cause.
+
+    `elapsed`: seconds since its first attempt began. A type that acknowledges early is never run
+    twice: what would be tried again is dead.
+    """
+    ending = Ending(job_id, session_id, token, place="dead")
+    left = _has_budget(job, policy, elapsed)
+    again = "retry" if left and policy.ack != "early" else "dead"
+    match cause:
+        case HandedBack():
+            ending.place = "front"
+        case Unrunnable():
+            ending.place, ending.lane_version = "lane", job.schema_version
+        case Interrupted(because):
+            ending.outcome = "interrupted"
+            ending.exit_reason = because
+            ending.place = "front" if policy.ack != "early" else "dead"
+            if ending.place == "dead":
+                _blame(ending, "lost", "Interrupted", because)
+        case Snoozed(delay):
+            ending.outcome = "snoozed"
+            if policy.max_elapsed_seconds is None or elapsed + delay < policy.max_elapsed_seconds:
+                ending.place, ending.delay = "snooze", delay
+            else:
+                over = (
+                    f"it may take {policy.max_elapsed_seconds:g} s in all, and wanted to wait more"
+                )
+                _blame(ending, "max_elapsed", "Snooze", over)
+        case Cancelled(error):
+            ending.outcome, ending.spent, ending.place = "cancelled", 1, "cancelled"
+            ending.error = error
+        case Failed(error_class, error, code, stack, permanent, retry_after):
+            ending.outcome, ending.spent = "failed", 1
+            _blame(ending, error_class, error_class, error, code, stack)
+            if again == "retry" and not permanent:
+                ending.place = "retry"
+                wait = backoff(policy, job.attempt + 1, chance)
+                ending.delay = wait if retry_after is None else retry_after
+        case TimedOut(kind, error, stack, exit_reason, signal):
+            ending.outcome, ending.spent, ending.place = "timeout", 1, again
+            ending.delay = backoff(policy, job.attempt + 1, chance)
+            ending.exit_reason, ending.signal = exit_reason, signal
+            name = "SoftTimeout" if kind == "soft" else "HardTimeout"
+            _blame(ending, "timeout", name, error, stack=stack)
+        case Crashed(exit_reason, signal, stack, failure_class):
+            ending.outcome, ending.spent, ending.crashed = "crashed", 1, 1
+            ending.place = again if job.crashes + 1 < policy.max_crashes else "dead"
+            ending.delay = backoff(policy, job.attempt + 1, chance)
+            ending.exit_reason, ending.signal = exit_reason, signal
+            _blame(ending, failure_class, failure_class, exit_reason, stack=stack)
+        case Lost(because):
+            ending.outcome, ending.spent, ending.crashed = "lost", 1, 1
+            crashes_left = job.crashes + 1 < policy.max_crashes
+            ending.place = "front" if again == "retry" and crashes_left else "dead"
+            ending.exit_reason = because
+            _blame(ending, "lost", "lost", because)
+    if ending.place == "dead":
+        ending.delay = None
+    return ending
+
+
+def _has_budget(job: Spent, policy: JobType, elapsed: float) -> bool:
+    most = job.max_attempts if job.max_attempts is not None else policy.max_attempts
+    if job.attempt + 1 >= most:
+        return False
+    return policy.max_elapsed_seconds is None or elapsed < policy.max_elapsed_seconds
+
+
+def _blame(
+    ending: Ending,
+    failure_class: str,
+    error_class: str,
+    error: str,
+    code: str | None = None,
+    stack: str | None = None,
+) -> None:
+    ending.failed = True
+    ending.failure_class = failure_class
+    ending.error_class = error_class
+    ending.error_code = code
+    ending.error = error
+    ending.stack = stack
