@@ -303,8 +303,8 @@ class EmbeddedPostgres:
 def _socket_folder(root: Path) -> Path:
     """`run/` below the root, or a short name that every process makes out of the root's."""
     run = root / "run"
-    if len(os.fsencode(run / f".s.PGSQL.{PORT}")) <= SOCKET_PATH_LIMIT:
-        return run
+    if len(os.fsencode(run / f".s.PGSQL.{PORT}")) <= SOCKET_PATH_LIMIT and "," not in str(run):
+        return run  # libpq takes a comma for the end of one host and the begin of the next
     mark = hashlib.sha256(os.fsencode(root)).hexdigest()[:12]
     # Not TMPDIR, which differs from process to process. give_folder() refuses one that
     # somebody else made there.

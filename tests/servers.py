@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jobctl.store.embedded import EmbeddedPostgres
+from jobctl.store.embedded import EmbeddedError, EmbeddedPostgres
 
 # Nothing in a throw-away server outlives a crash, so nothing need wait for a disk.
 FAST = {
@@ -31,7 +31,7 @@ GUARD_LIMIT = 90.0
 
 @contextmanager
 def guarded_folder() -> Iterator[Path]:
-    """A folder whose every entry is the root of a server, until the block or the process ends."""
+    """A folder for the roots of servers, watched over until the block or the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="jobctl-"))
     if os.geteuid() == 0:
         folder.chmod(0o755)  # root's servers run as another user, who must come through
@@ -54,11 +54,16 @@ def chosen_bindir() -> Path | None:
 
 def _guard(folder: Path) -> None:
     sys.stdin.buffer.read()
-    try:
-        for root in folder.iterdir():
+    failures = []
+    # `serving` marks the root of a server that was started at least once.
+    for root in [file.parent for file in folder.rglob("serving")]:
+        try:
             EmbeddedPostgres(root).destroy()
-    finally:
-        shutil.rmtree(folder)
+        except (EmbeddedError, OSError) as error:
+            failures.append(str(error))
+    shutil.rmtree(folder)
+    if failures:
+        sys.exit("\n".join(failures))
 
 
 if __name__ == "__main__":
