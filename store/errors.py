@@ -26,7 +26,7 @@ class InvalidJob(JobctlError, ValueError):
 class UnstorableValue(InvalidJob):
     """A value that JSON in PostgreSQL cannot hold. `path` says where in the value it is."""
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path} {why}")
+    def __init__(self, what: str, path: str, why: str) -> None:
+        super().__init__(f"{what} {path} {why}")
         self.path = path
         self.why = why
