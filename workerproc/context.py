@@ -1,0 +1,68 @@
+"""What a handler knows about the attempt that it is: its first argument, `ctx`.
+
+Facts only, fixed when the attempt begins. Time is monotonic: `deadline` can be compared with
+`time.monotonic()` and with nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, NamedTuple
+
+_LOGGER = logging.getLogger("jobctl.job")
+
+
+class Token(NamedTuple):
+    """The right to one attempt. Later claims of one session have greater counters.
+
+    A handler that writes elsewhere can keep it beside what it writes, and refuse writes of another
+    token than the one it saw last.
+    """
+
+    session: int
+    counter: int
+
+    def __str__(self) -> str:
+        return f"{self.session:x}-{self.counter}"
+
+
+_NO_TOKEN = Token(0, 0)
+
+
+class JobLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose records carry `job_id`, `job_type` and `attempt`."""
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        """Adds them beside what the caller gives as `extra`."""
+        kwargs["extra"] = {**(kwargs.get("extra") or {}), **(self.extra or {})}
+        return msg, kwargs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One attempt of one job. Tests make their own: only `type` has to be given."""
+
+    type: str
+    job_id: int = 0
+    key: str | None = None
+    subject: str | None = None
+    attempt: int = 1
+    max_attempts: int = 1
+    token: Token = _NO_TOKEN
+    deadline: float = float("inf")
+
+    def remaining(self) -> float:
+        """Seconds until the hard deadline, never negative: meant for every client's time-out."""
+        return max(0.0, self.deadline - monotonic())
+
+    @property
+    def log(self) -> JobLog:
+        """A logger ("jobctl.job") that knows which attempt of which job speaks."""
+        return JobLog(
+            _LOGGER, {"job_id": self.job_id, "job_type": self.type, "attempt": self.attempt}
+        )
