@@ -20,8 +20,9 @@ from time import monotonic
 from typing import Any
 
 import psycopg
-from jobctl.store.statements import sql as statement_text
 from psycopg import sql
+
+from jobctl.store.statements import sql as statement_text
 
 #: A statement that has not answered after this long is given up, and its connection with it.
 STATEMENT_SECONDS = 15.0
@@ -47,6 +48,8 @@ COMMON_SETTINGS: Mapping[str, str] = {
 
 Row = tuple[Any, ...]
 Observer = Callable[[str, float], None]
+#: Told the link's name and why it was lost, or None once it is there again.
+OnChange = Callable[[str, str | None], None]
 
 
 class Unreachable(Exception):
@@ -65,6 +68,7 @@ class Link:
         conninfo: str,
         settings: Mapping[str, str],
         observe: Observer = lambda statement, seconds: None,
+        on_change: OnChange = lambda link, error: None,
     ) -> None:
         self.name = name
         self.generation = 0  # how many connections there have been
@@ -73,8 +77,17 @@ class Link:
         self._conninfo = conninfo
         self._settings = {**COMMON_SETTINGS, **settings}
         self._observe = observe
+        self._on_change = on_change
+        self._down = False  # and said so
         self._connection: psycopg.AsyncConnection[Row] | None = None
         self._backoff = FIRST_BACKOFF
+
+    @property
+    def connection(self) -> psycopg.AsyncConnection[Row]:
+        """The connection itself, for what is not a statement of ours. Raises Unreachable."""
+        if self._connection is None:
+            raise Unreachable(f"{self.name}: not connected")
+        return self._connection
 
     @property
     def up(self) -> bool:
@@ -86,7 +99,8 @@ class Link:
         while not self.up:
             try:
                 await self.connect()
-            except (Unreachable, psycopg.Error):
+            except (Unreachable, psycopg.Error) as error:
+                self._say_down(_first_line(error))
                 await asyncio.sleep(random.uniform(0, self._backoff))  # noqa: S311 - jitter
                 self._backoff = min(self._backoff * 2, LAST_BACKOFF)
 
@@ -114,6 +128,9 @@ class Link:
         self.generation += 1
         self.connected_at = monotonic()
         self._backoff = FIRST_BACKOFF
+        if self._down:
+            self._down = False
+            self._on_change(self.name, None)
 
     async def run(self, statement: str, **parameters: Any) -> list[Row]:
         """Runs the statement of this name and returns its rows.
@@ -136,6 +153,7 @@ class Link:
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             if connection.closed or connection.broken:
                 self.drop()
+                self._say_down(_first_line(error))
                 raise Unreachable(f"{self.name}: {_first_line(error)}") from error
             raise
         except asyncio.CancelledError:
@@ -168,8 +186,9 @@ class Link:
             while notify := connection.pgconn.notifies():
                 if self.notified is not None:
                     self.notified(notify.extra.decode(errors="replace"))
-        except psycopg.Error:
+        except psycopg.Error as error:
             self.drop()
+            self._say_down(_first_line(error))
             return False
         return True
 
@@ -191,6 +210,11 @@ class Link:
             with suppress(Exception):
                 async with asyncio.timeout(1):
                     await connection.close()
+
+    def _say_down(self, error: str) -> None:
+        if not self._down:
+            self._down = True
+            self._on_change(self.name, error)
 
     def _on_notify(self, notify: psycopg.Notify) -> None:
         if self.notified is not None:

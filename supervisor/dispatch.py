@@ -151,6 +151,11 @@ class Dispatcher:
         while self._reserve:
             self._hands.give_back(self._reserve.popleft(), HandedBack())
 
+    def forget_all(self) -> None:
+        """The session is dead: what waits here belongs to others already."""
+        self._reserve.clear()
+        self.session_id = 0
+
     def hand_back_stale(self) -> float:
         """Hands back what has waited too long; returns when to look again (the clock's time)."""
         now_ns = monotonic_ns()
@@ -171,6 +176,9 @@ class Dispatcher:
     async def run(self) -> None:
         """For ever: wait for a reason, promote what is due, claim what there is room for."""
         while True:
+            if not self.session_id:
+                await self._alarm.wait(self._clock() + POLL_SECONDS)
+                continue
             await self._link.ready()
             try:
                 if self._link.generation != self._link_generation:
@@ -347,8 +355,6 @@ class Dispatcher:
         self._link_generation = self._link.generation
         self._lanes.forget()
         self._whole_at = self._reread_at = self._promote_at = 0.0
-        if not self.session_id:
-            return
         # Claims are made by this task alone, so every claim with a token below this is either
         # known here or was made by a statement whose answer was lost.
         known = self._hands.holds() | self.reserve_tokens()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 import psycopg
 
 from jobctl.store.link import Link, Unreachable
+from jobctl.store.schema_check import acheck
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.identity import Identity, new_session_id, proven_dead
 
@@ -40,14 +42,17 @@ class Holder(Protocol):
     def on_session_lost(self) -> None:
         """The session was declared dead: nothing that was claimed under it is ours any more."""
 
-    def on_earlier_sessions_dead(self, sessions: list[int]) -> None:
-        """These lives of this host are proven dead and buried; reclaim what they held."""
+    async def on_earlier_sessions_dead(self, count: int, link: Link) -> None:
+        """So many lives of this host are proven dead and buried; reclaim what they held."""
 
     def on_renewal(self, result: str) -> None:
-        """ok | lost | unreachable | refused."""
+        """renewed | failed (nobody answered) | refused (the session is dead, or PostgreSQL objects)."""
 
-    def on_drain_requested(self, requested: bool) -> None:
-        """What the session's row asks for, at every renewal."""
+    def on_told(self, drain_requested: bool, another_leads: bool) -> None:
+        """What a renewal has brought back."""
+
+    def on_errand_refused(self, statement: str, error: psycopg.Error) -> None:
+        """PostgreSQL refused an errand for what was in it."""
 
     def on_ring(self) -> None:
         """The doorbell."""
@@ -72,6 +77,7 @@ class Lease:
         seconds: float,
         slots: int,
         queues: tuple[str, ...] | None,
+        schema: str,
         clock: Callable[[], float] = boottime,
     ) -> None:
         self.session_id = 0
@@ -82,8 +88,11 @@ class Lease:
         self._margin = min(seconds / 3, LARGEST_MARGIN)
         self._slots = slots
         self._queues = queues
+        self._schema = schema
         self._clock = clock
         self._ends_at = 0.0
+        self._renew_at = 0.0  # the loop's clock
+        self._errands: deque[tuple[str, dict[str, Any]]] = deque()
         self._alarm = Alarm()
         self._watched: int | None = None
         link.notified = self._on_notification
@@ -98,29 +107,48 @@ class Lease:
 
     def hurry(self) -> None:
         """Renews now, because the facts have changed."""
+        self._renew_at = 0.0
+        self._alarm.set()
+
+    def errand(self, statement: str, **parameters: Any) -> None:
+        """Runs this statement between renewals: small things that a lone host must write.
+
+        Tried until PostgreSQL has answered; what it refuses is reported and dropped.
+        """
+        self._errands.append((statement, parameters))
         self._alarm.set()
 
     async def run(self) -> None:
-        """For ever: register, listen, renew."""
+        """For ever: register, listen, renew. Raises SchemaError."""
         loop = asyncio.get_running_loop()
         while True:
             await self._link.ready()
             try:
                 await self._begin()
                 while self._link.up:
-                    wait = self._seconds / RENEWALS_PER_LEASE * random.uniform(0.8, 1.0)  # noqa: S311
                     self._watch()
-                    await self._alarm.wait(loop.time() + wait)
+                    await self._alarm.wait(self._renew_at)
                     self._unwatch()
-                    await self._renew()
+                    if loop.time() >= self._renew_at:
+                        await self._renew()
+                    await self._run_errands()
             except Unreachable:
-                self._holder.on_renewal("unreachable")
+                self._holder.on_renewal("failed")
             except psycopg.Error:
                 self._holder.on_renewal("refused")
                 self._link.drop()
                 await asyncio.sleep(REFUSED_SECONDS)
             finally:
                 self._unwatch()
+
+    async def _run_errands(self) -> None:
+        while self._errands:
+            statement, parameters = self._errands[0]
+            try:
+                await self._link.run(statement, **parameters)
+            except (psycopg.DataError, psycopg.IntegrityError) as error:
+                self._holder.on_errand_refused(statement, error)
+            self._errands.popleft()
 
     async def end(self) -> None:
         """Takes the session off the books; it holds no claim any more."""
@@ -130,6 +158,7 @@ class Lease:
             await self._link.run("end_session", session=session)
 
     async def _begin(self) -> None:
+        await acheck(self._link.connection, self._schema)
         ((channel,),) = await self._link.execute("channel", "SELECT channel()")
         await self._link.listen(channel)
         if self.session_id:
@@ -158,17 +187,21 @@ class Lease:
         )
         await self._bury_earlier(session)
         self.session_id = session
-        self._ends_at = begun + self._seconds - self._margin
+        self._lasts_from(begun)
         self._holder.on_session(session)
+
+    def _lasts_from(self, begun: float) -> None:
+        self._ends_at = begun + self._seconds - self._margin
+        wait = self._seconds / RENEWALS_PER_LEASE * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        self._renew_at = asyncio.get_running_loop().time() + wait
 
     async def _bury_earlier(self, session: int) -> None:
         rows = await self._link.run("earlier_sessions", host=self._identity.host, session=session)
         dead = [row[0] for row in rows if proven_dead(self._identity, *row[1:])]
         if dead:
-            await self._link.run(
-                "bury_sessions", sessions=dead, because="its supervisor died and was started again"
-            )
-        self._holder.on_earlier_sessions_dead(dead)
+            because = "its supervisor died and was started again"
+            await self._link.run("bury_sessions", sessions=dead, because=because)
+            await self._holder.on_earlier_sessions_dead(len(dead), self._link)
 
     async def _renew(self) -> None:
         begun = self._clock()
@@ -176,15 +209,16 @@ class Lease:
             "renew_session", session=self.session_id, lease=self._seconds, **self._holder.facts()
         )
         if not rows:
-            self._holder.on_renewal("lost")
+            self._holder.on_renewal("refused")
             self.session_id = 0
             self._ends_at = 0.0
             self._holder.on_session_lost()
             await self._register()
             return
-        self._ends_at = begun + self._seconds - self._margin
-        self._holder.on_renewal("ok")
-        self._holder.on_drain_requested(rows[0][0])
+        self._lasts_from(begun)
+        self._holder.on_renewal("renewed")
+        ((drain_requested, another_leads),) = rows
+        self._holder.on_told(drain_requested, another_leads)
 
     # The bell ------------------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Protocol
+from typing import Any, Protocol
 
 import psycopg
 from psycopg import errors
@@ -49,6 +49,7 @@ class Other:
 
 
 Settlement = Success | Other
+_Write = Callable[[Sequence[Settlement]], Coroutine[Any, Any, list[Settlement]]]
 
 
 class Observer(Protocol):
@@ -138,7 +139,7 @@ class Settler:
             left += await self._write_safely(others, self._write_others)
         return left
 
-    async def _write_safely(self, batch: list[Settlement], write: _Write) -> list[Settlement]:
+    async def _write_safely(self, batch: Sequence[Settlement], write: _Write) -> list[Settlement]:
         """As `write`, but a row that cannot be stored does not take its neighbours along."""
         try:
             return await write(batch)
@@ -156,17 +157,18 @@ class Settler:
             return left + await self._write_safely(batch[half:], write)
 
     async def _write_successes(self, batch: Sequence[Settlement]) -> list[Settlement]:
-        results = ",".join(
-            f'"{one.claimed.job_id}":{one.result}'
+        results = {
+            one.claimed.job_id: one.result
             for one in batch
             if isinstance(one, Success) and one.result is not None
-        )
+        }
         rows = await self._link.run(
             "settle_succeeded",
             jobs=[one.claimed.job_id for one in batch],
             tokens=[one.claimed.token for one in batch],
             session=batch[0].claimed.session_id,
-            results="{" + results + "}",
+            with_result=list(results),
+            results=list(results.values()),
         )
         done = {row[0] for row in rows}
         missing = []
@@ -214,9 +216,6 @@ class Settler:
                 case _:
                     self._observer.on_lost(one)
         return locked
-
-
-_Write = Callable[[list[Settlement]], "asyncio.Future[list[Settlement]]"]
 
 
 def _session(one: Settlement) -> int:

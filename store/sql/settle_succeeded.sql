@@ -4,7 +4,8 @@
 -- Index: the primary keys of claim and job. `= ANY` and not a join with unnest: it stays flat when
 --   another session holds an old snapshot.
 -- Parameters: jobs, tokens (arrays, tokens are unique within a session), session,
---   results (one JSON object: job id -> result; jobs without a result are not in it).
+--   with_result, results (arrays of the same length: ids of jobs that have one, and JSON texts.
+--   Each is parsed by itself: one job's text cannot pass for another's).
 WITH mine AS MATERIALIZED (
     SELECT c.job_id
     FROM claim AS c
@@ -42,7 +43,7 @@ kept AS (
         g.id, g.type, g.queue, g.priority, g.key, g.subject, g.args, g.schema_version,
         g.max_attempts, g.attempt + 1, g.crashes, g.run_at, g.created_at, g.started_at, now(),
         'succeeded', g.cancel_requested_at, g.progress,
-        %(results)s::jsonb -> g.id::text,
+        (%(results)s::text[])[array_position(%(with_result)s::bigint[], g.id)]::jsonb,
         g.failure_class, g.last_error_code, g.last_error, g.first_failed_at, g.last_failed_at,
         %(session)s, g.token
     FROM gone AS g

@@ -1,0 +1,258 @@
+"""What came of what was given: from a slot's word, or its death, to an ending.
+
+The middle of the way from claim to settle. Every attempt that a slot was given comes back through
+here exactly once - done, ended otherwise, or dead with its slot - is judged by the table of
+outcomes and handed to `settle`; and every claim that did not start goes back. No SQL, no waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic_ns
+from typing import Any, cast
+
+from jobctl.store.job_type import JobType
+from jobctl.supervisor.claimed import Claimed
+from jobctl.supervisor.dispatch import Dispatcher
+from jobctl.supervisor.events import Event
+from jobctl.supervisor.exits import signal_name
+from jobctl.supervisor.listener import Death, Reason
+from jobctl.supervisor.log import Log
+from jobctl.supervisor.metrics import Metrics
+from jobctl.supervisor.outcomes import (
+    UNREGISTERED,
+    Cancelled,
+    Cause,
+    Crashed,
+    Ending,
+    Failed,
+    HandedBack,
+    Interrupted,
+    Snoozed,
+    TimedOut,
+    Unrunnable,
+    decide,
+)
+from jobctl.supervisor.settle import Other, Settlement, Settler, Success
+from jobctl.supervisor.slot import Running, Slot
+from jobctl.workerproc.frames import Done
+
+#: Peak memory and CPU of an attempt, and where it ran, for its row.
+Details = Mapping[str, Any]
+
+
+class Attempts:
+    """Judges what ends. `types` gives the policies of a generation of the app's code."""
+
+    def __init__(
+        self,
+        host: str,
+        settler: Settler,
+        types: Callable[[int], Mapping[str, JobType]],
+        metrics: Metrics,
+        log: Log,
+    ) -> None:
+        self.dispatcher: Dispatcher | None = None  # set once both exist
+        self.interrupted = 0
+        self._host = host
+        self._settler = settler
+        self._types = types
+        self._metrics = metrics
+        self._log = log
+
+    # Slots report -----------------------------------------------------------------------------
+
+    def on_done(self, slot: Slot, running: Running, done: Done) -> None:
+        """The common case, and the hot one: the slot is fed first, then the books are kept."""
+        dispatcher = cast(Dispatcher, self.dispatcher)
+        dispatcher.feed(slot)
+        claimed = cast(Claimed, running.claim)
+        seconds = (done.ended_ns - done.started_ns) / 1e9
+        dispatcher.finished(claimed, seconds)
+        self._settler.settle(Success(claimed))
+        series = self._metrics.of(claimed.queue, claimed.type)
+        series.started((done.started_ns - claimed.claimed_ns) / 1e9)
+        series.ended("succeeded", seconds)
+
+    def on_ended(self, slot: Slot, running: Running, body: Mapping[str, Any]) -> None:
+        """Ended with a result, or not well; `body` was checked by the fleet."""
+        dispatcher = cast(Dispatcher, self.dispatcher)
+        dispatcher.feed(slot)
+        claimed = cast(Claimed, running.claim)
+        seconds = max(0.0, (body["ended_ns"] - body["started_ns"]) / 1e9)
+        dispatcher.finished(claimed, seconds)
+        series = self._metrics.of(claimed.queue, claimed.type)
+        series.started((body["started_ns"] - claimed.claimed_ns) / 1e9)
+        if body["outcome"] == "succeeded":
+            self._settler.settle(Success(claimed, body.get("result")))
+            series.ended("succeeded", seconds)
+            return
+        if body["outcome"] == "timeout":
+            series.killed("soft")
+        details = {
+            "slot": slot.number,
+            "pid": slot.pid,
+            "started_ago": max(0.0, (monotonic_ns() - body["started_ns"]) / 1e9),
+        }
+        self._judge(claimed, _cause(body), slot.generation, details, seconds)
+
+    def on_death(self, slot: Slot, running: Running, death: Death) -> None:
+        """The slot is gone, and took this attempt with it."""
+        claimed = cast(Claimed, running.claim)
+        if death.reason is Reason.LOST:
+            return  # the claim is not ours: whoever has it writes
+        seconds = max(0.0, (monotonic_ns() - death.started_ns) / 1e9) if death.started else 0.0
+        details = {
+            "slot": slot.number,
+            "pid": slot.pid,
+            "started_ago": seconds if death.started else None,
+            "peak_memory_bytes": death.peak_memory_bytes,
+            "cpu_seconds": death.cpu_seconds,
+        }
+        cause = _cause_of_death(running, death)
+        if isinstance(cause, Interrupted):
+            self.interrupted += 1
+        if death.reason is Reason.TIMEOUT:
+            self._metrics.of(claimed.queue, claimed.type).killed("hard")
+        cast(Dispatcher, self.dispatcher).finished(claimed, seconds)
+        self._judge(claimed, cause, slot.generation, details, seconds)
+
+    # The dispatcher reports ---------------------------------------------------------------------
+
+    def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable) -> None:
+        """A claim that did not start here."""
+        self._judge(claimed, cause, -1, {}, 0.0)
+
+    def disown(self, session: int, claims: list[tuple[int, int]]) -> None:
+        """(job, token): claimed by a statement whose answer was lost, and so never started."""
+        for job, token in claims:
+            claimed = Claimed(
+                session, monotonic_ns(), "", 0, "", 0, job, token, "", None, None, 0, 0, 0,
+                None, None, "{}", 0.0, 0.0, None,
+            )  # fmt: skip
+            self._settler.settle(Other(claimed, Ending(job, session, token, "front")))
+
+    # Settle reports -----------------------------------------------------------------------------
+
+    def on_settled(self, settlement: Settlement, place: str) -> None:
+        """It is written."""
+        claimed = settlement.claimed
+        if isinstance(settlement, Success):
+            self._finished(claimed, "succeeded", claimed.attempt + 1)
+            return
+        ending = settlement.ending
+        if ending.outcome is None:
+            if claimed.type and place == "lane":
+                because = "this host's code cannot run it; it waits for one that can"
+                self._say(Event.JOB_RETURNED, claimed, because=because)
+            return
+        if place in ("dead", "cancelled"):
+            self._finished(claimed, place, claimed.attempt + ending.spent)
+        elif ending.outcome in _REDELIVERED:
+            reason = _REDELIVERED[ending.outcome]
+            self._metrics.of(claimed.queue, claimed.type).redelivered(reason)
+        self._say(
+            Event.JOB_ENDED,
+            claimed,
+            outcome=ending.outcome,
+            attempt=claimed.attempt + 1,
+            error=ending.error or ending.exit_reason or "no reason was given",
+            state=_STATE[place],
+        )
+
+    def on_lost(self, settlement: Settlement) -> None:
+        """Nothing was changed: the claim had gone to somebody else."""
+        if settlement.claimed.type:
+            self._metrics.claim_lost()
+            self._say(Event.CLAIM_LOST, settlement.claimed)
+
+    def on_unstorable(self, settlement: Settlement, error: str) -> None:
+        """It is settled in plain words instead."""
+        self._say(Event.ROW_UNSTORABLE, settlement.claimed, error=error)
+
+    def on_settle_refused(self, error: str) -> None:
+        """The batch waits and is tried again."""
+        self._log.say(Event.DATABASE_REFUSED, statement="settle", error=error)
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _judge(
+        self, claimed: Claimed, cause: Cause, generation: int, details: Details, seconds: float
+    ) -> None:
+        policy = self._types(generation).get(claimed.type, UNREGISTERED)
+        since_claim = (monotonic_ns() - claimed.claimed_ns) / 1e9
+        elapsed = (claimed.elapsed or 0.0) + since_claim
+        ending = decide(
+            claimed.job_id, claimed.session_id, claimed.token, claimed, policy, cause, elapsed
+        )
+        ending.host = self._host
+        for name, value in details.items():
+            setattr(ending, name, value)
+        if ending.outcome is not None:
+            took = seconds if details else None
+            self._metrics.of(claimed.queue, claimed.type).ended(ending.outcome, took)
+        self._settler.settle(Other(claimed, ending))
+
+    def _finished(self, claimed: Claimed, state: str, attempts: int) -> None:
+        age = claimed.age + (monotonic_ns() - claimed.claimed_ns) / 1e9
+        self._metrics.of(claimed.queue, claimed.type).finished(state, attempts, age)
+
+    def _say(self, event: Event, claimed: Claimed, **fields: Any) -> None:
+        self._log.say(
+            event, job=claimed.job_id, type=claimed.type, queue=claimed.queue,
+            key=claimed.key, subject=claimed.subject, **fields,
+        )  # fmt: skip
+
+
+#: What a log line calls the places that an ending can lead to.
+_STATE = {
+    "retry": "retrying",
+    "snooze": "scheduled",
+    "front": "queued",
+    "lane": "queued",
+    "dead": "dead",
+    "cancelled": "cancelled",
+}
+
+#: What the metrics call a job that runs again through no fault of its handler's code.
+_REDELIVERED = {"lost": "lease_expired", "crashed": "crash", "interrupted": "interrupted"}
+
+
+def _cause(body: Mapping[str, Any]) -> Cause:
+    """An ENDED frame, which is a stranger's word but was checked, as a cause."""
+    match body["outcome"]:
+        case "timeout":
+            return TimedOut("soft", body["error"], body.get("stack"))
+        case "snoozed":
+            return Snoozed(body["snooze_seconds"])
+        case "cancelled":
+            return Cancelled(body.get("error"))
+        case "unrunnable":
+            return Unrunnable()
+        case _:
+            return Failed(
+                body["error_class"],
+                body["error"],
+                body.get("error_code"),
+                body.get("stack"),
+                body.get("permanent", False),
+                body.get("retry_after_seconds"),
+            )
+
+
+def _cause_of_death(running: Running, death: Death) -> Cause:
+    name = None if death.exit.signal is None else signal_name(death.exit.signal)
+    match death.reason:
+        case Reason.TIMEOUT:
+            error = f"still running at its deadline of {running.hard_seconds:g} s; killed"
+            return TimedOut("hard", error, death.stack, death.sentence, name)
+        case Reason.CANCEL:
+            return Cancelled("cancelled by force; its process was killed")
+        case Reason.MEMORY:
+            return Crashed(death.sentence, name, death.stack, "memory")
+        case Reason.CRASH:
+            return Crashed(death.sentence, name, death.stack)
+        case _ if death.started:
+            return Interrupted(death.sentence)
+        case _:
+            return HandedBack()

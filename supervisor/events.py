@@ -1,0 +1,93 @@
+"""All that a supervisor says: every event with its words and its weight, in one place.
+
+A log line is an event, its fields, and a sentence for the person on call. Fields never hold a
+job's arguments. The README's table of events is this table.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True)
+class Words:
+    """How an event is said. `sentence` is a format string over the event's fields."""
+
+    level: int
+    sentence: str
+
+
+class Event(Enum):
+    """The event's name in lower case is its name in the log."""
+
+    # The supervisor
+    STARTED = Words(logging.INFO, "started on {host} with {slots} slots, version {version}")
+    READY = Words(logging.INFO, "ready: the app is imported and PostgreSQL answers")
+    STOPPING = Words(
+        logging.INFO, "stopping because of {because}: {busy} jobs run, up to {patience}"
+    )
+    STOPPED = Words(logging.INFO, "stopped; {interrupted} jobs were interrupted and queued again")
+    DRAINING = Words(logging.INFO, "draining: claiming nothing more, {busy} jobs run")
+    UNDRAINED = Words(logging.INFO, "claiming again")
+    SIGNAL_REPEATED = Words(logging.INFO, "{signal} again; already stopping")
+    PART_FAILED = Words(
+        logging.CRITICAL, "{part} failed in a way nobody planned for; stopping at once\n{stack}"
+    )
+    SCHEMA_REFUSED = Words(logging.CRITICAL, "{error}")
+    STATE = Words(logging.INFO, "{state}")
+    LISTENING = Words(logging.INFO, "serving /metrics, /livez and /readyz on {address}")
+
+    # The session and the lease
+    SESSION_REGISTERED = Words(logging.INFO, "registered session {session}")
+    SESSION_LOST = Words(
+        logging.ERROR, "this host's session was declared dead; its {busy} jobs are killed"
+    )
+    LEASE_OVER = Words(
+        logging.ERROR,
+        "the lease could not be renewed in time; {busy} jobs are killed before others run them",
+    )
+    EARLIER_SESSIONS_DEAD = Words(
+        logging.WARNING, "{count} earlier lives of this host are dead; reclaiming what they held"
+    )
+    DATABASE_LOST = Words(
+        logging.WARNING, "PostgreSQL does not answer on {link}: {error}; trying again"
+    )
+    DATABASE_BACK = Words(logging.INFO, "PostgreSQL answers again on {link}")
+    DATABASE_REFUSED = Words(
+        logging.ERROR, "PostgreSQL refused {statement}: {error}; it will be asked again"
+    )
+    LEADING = Words(logging.INFO, "leading: reaping, sweeping and counting for all hosts")
+    NOT_LEADING = Words(logging.INFO, "not leading any more")
+    DUTY_FAILED = Words(
+        logging.ERROR, "the leader's duty {duty} failed: {error}; it is tried again"
+    )
+    SESSIONS_EXPIRED = Words(logging.WARNING, "the lease of {hosts} is over; reclaiming their jobs")
+
+    # Slots
+    SLOT_READY = Words(logging.DEBUG, "{sentence}")
+    SLOT_DIED = Words(logging.WARNING, "slot {slot} (pid {pid}) is gone: {sentence}")
+    SLOT_LEFT = Words(logging.DEBUG, "slot {slot} (pid {pid}) has left: {sentence}")
+    APP_FAILED = Words(
+        logging.ERROR, "the app could not be imported: {error_class}: {message}\n{stack}"
+    )
+    FLEET_NOTICE = Words(logging.WARNING, "{sentence}")
+    OUTPUT = Words(logging.INFO, "{line}")
+
+    # Jobs
+    JOB_SUCCEEDED = Words(logging.DEBUG, "{type} #{job} succeeded in {seconds:.3f} s")
+    JOB_ENDED = Words(
+        logging.WARNING, "{type} #{job} attempt {attempt} {outcome}: {error}; it is {state} now"
+    )
+    JOB_RETURNED = Words(logging.INFO, "{type} #{job} goes back unstarted: {because}")
+    CLAIM_LOST = Words(
+        logging.ERROR,
+        "{type} #{job}: its claim was no longer ours when its attempt ended; nothing was changed",
+    )
+    ROW_UNSTORABLE = Words(
+        logging.ERROR, "{type} #{job}: PostgreSQL could not store how it ended: {error}"
+    )
+    CLAIMS_DISOWNED = Words(
+        logging.WARNING, "{count} claims of ours were made by a lost statement; handed back"
+    )

@@ -1,0 +1,675 @@
+"""The supervisor: one process a host that keeps all the others honest.
+
+What it never does: it never imports, runs or decodes the application's code. It never waits for
+one child. It never waits for PostgreSQL before it kills. It never dies because the database, a log
+pipe or one bad row is in the way. And it never goes on half-alive: if a part of it fails in a way
+that nobody planned for, it kills its slots and leaves, and its lease tells the others.
+
+It is one event loop. What must be quick happens in callbacks (`attempts.py`); what talks to
+PostgreSQL is four tasks with a connection each (`dispatch.py`, `settle.py`, `leases.py`,
+`leader.py`); and once a turn the loop below compares want with have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import traceback
+from collections.abc import Coroutine, Mapping, Sequence
+from time import monotonic, monotonic_ns
+from typing import Any
+
+import psycopg
+
+from jobctl.store.dsn import conninfo
+from jobctl.store.errors import SchemaError
+from jobctl.store.job_type import JobType
+from jobctl.store.link import DISPATCH_SETTINGS, Link, Row
+from jobctl.supervisor.alarm import Alarm
+from jobctl.supervisor.attempts import Attempts
+from jobctl.supervisor.claimed import Claimed
+from jobctl.supervisor.control import ControlServer
+from jobctl.supervisor.deadlines import Deadlines
+from jobctl.supervisor.dispatch import Dispatcher
+from jobctl.supervisor.duties import all_duties
+from jobctl.supervisor.events import Event
+from jobctl.supervisor.fleet import Fleet, FleetSettings
+from jobctl.supervisor.http import HttpServer, health
+from jobctl.supervisor.identity import Identity
+from jobctl.supervisor.leader import FROZEN_AFTER, Leader
+from jobctl.supervisor.leases import Lease
+from jobctl.supervisor.listener import Death, LoadFailure, Notice, Reason
+from jobctl.supervisor.log import Log
+from jobctl.supervisor.metrics import Metrics
+from jobctl.supervisor.outcomes import HandedBack, Unrunnable
+from jobctl.supervisor.reclaim import reclaim
+from jobctl.supervisor.settings import Settings
+from jobctl.supervisor.settle import Settlement, Settler
+from jobctl.supervisor.signals import Intent, Signals
+from jobctl.supervisor.slot import Running, Slot
+from jobctl.supervisor.stopping import Phase, Stop
+from jobctl.workerproc.frames import Done
+
+#: The loop turns at least this often, whatever happens.
+LONGEST_TURN = 0.25
+#: Attempts that last longer than this are said in their claims: where they run, and until when.
+ANNOTATED_AFTER_NS = 1_000_000_000
+#: PostgreSQL must have answered this lately for the host to be ready.
+SEEN_SECONDS = 15.0
+
+EXIT_DONE, EXIT_FAILED, EXIT_PARTLY, EXIT_CONFIGURATION = 0, 1, 5, 78
+
+
+def run(settings: Settings, dsn: str) -> int:
+    """Runs a supervisor until it is told to stop; returns what to exit with.
+
+    0: stopped as asked. 5: so too, but jobs were interrupted (and queued again). 1: a part of it
+    failed. 78: a configuration that no restart will mend.
+    """
+    return asyncio.run(_run(settings, dsn))
+
+
+async def _run(settings: Settings, dsn: str) -> int:
+    return await Supervisor(settings, dsn).run()
+
+
+class Supervisor:
+    """Owns the parts and stands between them; each of its groups of methods is one part's ear."""
+
+    def __init__(self, settings: Settings, dsn: str) -> None:
+        assert settings.app is not None  # noqa: S101 - the command line asks for it
+        self._settings = settings
+        self._identity = Identity.of_this_process(settings.host)
+        self._log = Log(settings.log_format)
+        self._metrics = Metrics(self._identity.version)
+        self._alarm = Alarm()
+        self._signals = Signals(
+            self._alarm.set, terminal=sys.stdin is not None and sys.stdin.isatty()
+        )
+        self._stop = Stop()
+        self._exit_code = EXIT_DONE
+        self._drained = False  # asked through the control socket
+        self._drain_requested = False  # asked through the session's row
+        self._fenced = False
+        self._another_leads = False
+        self._types: dict[int, dict[str, JobType]] = {}
+        self._newest_generation = -1
+        self._annotated: set[int] = set()  # tokens
+        self._claims_missing: list[tuple[int, int]] = []
+        self._lost_at = 0.0
+        self._seen_at = 0.0
+        self._turned_at = 0.0
+        self._hand_back_at = 0.0
+        self._annotate_at = 0.0
+        self._was_ready = False
+
+        def link(name: str, **options: str) -> Link:
+            where = conninfo(
+                dsn, schema=settings.schema, application_name=f"jobctl {settings.host} {name}"
+            )
+            return Link(name, where, options, self._on_statement, self._on_link)
+
+        self._links = {
+            "claim": link("claim", **DISPATCH_SETTINGS, synchronous_commit="off"),
+            "settle": link("settle", **DISPATCH_SETTINGS),
+            "lease": link("lease"),
+            "lead": link("lead", idle_session_timeout=FROZEN_AFTER),
+        }
+        self._settler = Settler(self._links["settle"], self)
+        self._attempts = Attempts(
+            settings.host, self._settler, self.types, self._metrics, self._log
+        )
+        self._dispatcher = Dispatcher(
+            self._links["claim"], self, settings.queues, settings.max_reserve
+        )
+        self._attempts.dispatcher = self._dispatcher
+        self._lease = Lease(
+            self._links["lease"], self, self._identity, settings.lease, settings.slots,
+            settings.queues, settings.schema,
+        )  # fmt: skip
+        self._leader = Leader(
+            self._links["lead"],
+            all_duties(self, settings.lease, settings.history_keep),
+            on_change=self._on_leading,
+            on_error=self._on_duty_failed,
+            somebody_leads=lambda: self._another_leads,
+        )
+        self._fleet = Fleet(
+            FleetSettings(
+                app=settings.app,
+                session_id=self._identity.pid,
+                pools={"default": settings.slots},
+                preload=settings.preload,
+                boot_timeout=settings.boot_timeout,
+            ),
+            self,
+        )
+        self._metrics.know_pools(["default"])
+        self._metrics.watch_slots(lambda: [(one.pool, one.stage) for one in self._fleet.slots()])
+        self._deadlines = Deadlines(self._fleet)
+        self._control = ControlServer(
+            settings.runtime_dir,
+            {
+                "status": self._status,
+                "drain": self._drain,
+                "undrain": self._undrain,
+                "exit": self._exit,
+            },
+        )
+        self._http = None
+        if settings.metrics_listen is not None:
+            self._http = HttpServer(
+                settings.metrics_listen,
+                {
+                    "/metrics": self._metrics.page,
+                    "/livez": health("live", self._not_live),
+                    "/healthz": health("live", self._not_live),
+                    "/readyz": health("ready", self._not_ready),
+                },
+            )
+
+    # The day -------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Until it is told to stop. Returns the exit code."""
+        await self._open()
+        tasks = [
+            self._part("the lease", self._lease.run()),
+            self._part("dispatch", self._dispatcher.run()),
+            self._part("settle", self._settler.run()),
+            self._part("the leader", self._leader.run()),
+        ]
+        try:
+            while self._stop.phase is not Phase.DONE:
+                self._obey_signals()
+                self._enforce_deadlines()
+                self._keep_the_lease()
+                self._hand_back_what_waits()
+                self._annotate_what_lasts()
+                self._advance_the_stop()
+                self._note_the_turn()
+                await self._alarm.wait(self._next_due())
+        finally:
+            await self._close(tasks)
+        return self._exit_code
+
+    def _obey_signals(self) -> None:
+        for number, intent in self._signals.take():
+            match intent:
+                case Intent.DRAIN_AND_EXIT:
+                    self._begin_stop(number.name, self._settings.drain_timeout)
+                case Intent.STOP_NOW:
+                    self._begin_stop(number.name, 0.0)
+                case Intent.RELOAD:
+                    self._fleet.reload()
+                case Intent.SAY_STATE:
+                    self._log.say(Event.STATE, state=json.dumps(self._state()))
+
+    def _enforce_deadlines(self) -> None:
+        self._deadlines.enforce(monotonic_ns())
+
+    def _keep_the_lease(self) -> None:
+        """Kills what runs before anybody else may run it, whether PostgreSQL answers or not."""
+        over = self._lease.session_id != 0 and self._lease.over()
+        if over and not self._fenced:
+            self._log.say(Event.LEASE_OVER, busy=len(self._fleet.busy()))
+            self._kill_what_runs(Reason.INTERRUPT)
+        self._fenced = over
+        self._metrics.database(monotonic() - self._seen_at < SEEN_SECONDS)
+
+    def _hand_back_what_waits(self) -> None:
+        if len(self._dispatcher):
+            self._hand_back_at = self._dispatcher.hand_back_stale()
+        else:
+            self._hand_back_at = float("inf")
+
+    def _annotate_what_lasts(self) -> None:
+        now = monotonic()
+        if now < self._annotate_at:
+            return
+        self._annotate_at = now + 1.0
+        lasting = [
+            (slot, slot.running)
+            for slot in self._fleet.busy()
+            if slot.running is not None
+            and monotonic_ns() - slot.running.given_ns > ANNOTATED_AFTER_NS
+        ]
+        tokens = {running.token for _, running in lasting}
+        fresh = [(slot, run) for slot, run in lasting if run.token not in self._annotated]
+        self._annotated = tokens
+        if fresh:
+            self._lease.errand("annotate_claims", **self._annotations(fresh))
+
+    def _advance_the_stop(self) -> None:
+        if not self._stop.begun:
+            return
+        before = self._stop.phase
+        waiting = len(self._settler)
+        phase = self._stop.advance(monotonic(), len(self._fleet.busy()), waiting)
+        if phase is Phase.KILLING and before is not Phase.KILLING:
+            self._kill_what_runs(Reason.INTERRUPT)
+
+    def _note_the_turn(self) -> None:
+        now = monotonic()
+        if self._turned_at:
+            self._metrics.lagged(max(0.0, now - self._turned_at - LONGEST_TURN))
+        self._turned_at = now
+        ready = not self._not_ready()
+        if ready and not self._was_ready:
+            self._log.say(Event.READY)
+        self._was_ready = self._was_ready or ready
+
+    def _next_due(self) -> float:
+        """The next thing that is due although nothing happens."""
+        due = [monotonic() + LONGEST_TURN, self._hand_back_at]
+        deadline = self._deadlines.next_due()
+        if deadline is not None:
+            due.append(deadline / 1e9)
+        stop = self._stop.next_due()
+        if stop is not None:
+            due.append(stop)
+        return min(due)
+
+    # Opening and closing -------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        settings = self._settings
+        self._log.say(
+            Event.STARTED, host=settings.host, slots=settings.slots, version=self._identity.version
+        )
+        await self._control.start()
+        if self._http is not None:
+            await self._http.start()
+            self._log.say(Event.LISTENING, address=str(self._http.address))
+        self._fleet.start()
+
+    async def _close(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        """Leaves nothing behind: no process, no claim, no session, no lock, no socket."""
+        self._fleet.quiet_stop()
+        self._fleet.kill_all(Reason.STOP)
+        try:
+            async with asyncio.timeout(10):
+                await self._fleet.wait_empty()
+        except TimeoutError:
+            pass  # a process that even SIGKILL does not end is the kernel's
+        self._fleet.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._end_session()
+        for link in self._links.values():
+            await link.close()
+        await self._control.close()
+        if self._http is not None:
+            await self._http.close()
+        if self._attempts.interrupted and self._exit_code == EXIT_DONE:
+            self._exit_code = EXIT_PARTLY
+        self._log.say(Event.STOPPED, interrupted=self._attempts.interrupted)
+        self._log.close()
+
+    async def _end_session(self) -> None:
+        """Only if all is written: a session that still holds claims must expire, not vanish."""
+        if len(self._settler) or self._exit_code == EXIT_FAILED:
+            return
+        try:
+            async with asyncio.timeout(5):
+                await self._links["lease"].connect()
+                await self._lease.end()
+        except Exception as error:  # the lease ends by itself then
+            self._log.say(Event.DATABASE_LOST, link="lease", error=str(error))
+
+    def _part(self, name: str, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that must never end by itself. If it does, nothing here can be trusted."""
+
+        async def watched() -> None:
+            try:
+                await part
+            except SchemaError as error:
+                self._log.say(Event.SCHEMA_REFUSED, error=str(error))
+                self._exit_code = EXIT_CONFIGURATION
+                self._begin_stop("the schema", self._settings.drain_timeout)
+            except Exception:
+                self._log.say(Event.PART_FAILED, part=name, stack=traceback.format_exc())
+                self._exit_code = EXIT_FAILED
+                self._begin_stop(f"{name} failed", 0.0)
+
+        return asyncio.create_task(watched(), name=name)
+
+    def _begin_stop(self, because: str, patience: float) -> None:
+        busy = len(self._fleet.busy())
+        if self._stop.begin(because, monotonic(), patience):
+            self._log.say(Event.STOPPING, because=because, busy=busy, patience=f"{patience:g} s")
+            self._stop_claiming()
+        else:
+            self._log.say(Event.SIGNAL_REPEATED, signal=because)
+        self._alarm.set()
+
+    def _stop_claiming(self) -> None:
+        self._dispatcher.hand_back_all()
+        self._lease.hurry()
+        self._alarm.set()
+
+    def _kill_what_runs(self, reason: Reason) -> None:
+        self._dispatcher.hand_back_all()
+        for slot in self._fleet.busy():
+            self._fleet.kill(slot, reason)
+
+    # What slots say (listener.py) ----------------------------------------------------------------
+
+    def on_types(self, generation: int, types: list[JobType]) -> None:
+        self._types[generation] = {one.name: one for one in types}
+        self._newest_generation = max(self._newest_generation, generation)
+        longest = max((one.timeout_seconds for one in types), default=300.0)
+        settings = self._settings
+        self._dispatcher.backstop = longest + settings.kill_grace + settings.lease
+        self._metrics.know(types)
+        self._lease.errand("register_types", types=json.dumps([one.to_dict() for one in types]))
+        self._lease.hurry()
+        self._dispatcher.start_over()
+
+    def on_idle(self, slot: Slot) -> None:
+        self._dispatcher.feed(slot)
+
+    def on_done(self, slot: Slot, running: Running, done: Done) -> None:
+        self._attempts.on_done(slot, running, done)
+        if self._stop.begun:
+            self._alarm.set()
+
+    def on_ended(self, slot: Slot, running: Running, body: dict[str, Any]) -> None:
+        self._attempts.on_ended(slot, running, body)
+        if self._stop.begun:
+            self._alarm.set()
+
+    def on_note(self, slot: Slot, running: Running | None, body: dict[str, Any]) -> None:
+        """Nothing is remarked on yet."""
+
+    def on_death(self, slot: Slot, running: Running | None, death: Death) -> None:
+        wanted = death.reason in (Reason.RECYCLE, Reason.RELOAD, Reason.STOP)
+        event = Event.SLOT_LEFT if wanted else Event.SLOT_DIED
+        self._log.say(event, slot=slot.number, pid=slot.pid, sentence=death.sentence)
+        self._metrics.slot_gone(slot.pool, death.reason)
+        if running is not None:
+            self._attempts.on_death(slot, running, death)
+        self._alarm.set()
+
+    def on_output(self, slot: Slot | None, job_id: int | None, line: str) -> None:
+        number = None if slot is None else slot.number
+        self._log.say(Event.OUTPUT, slot=number, job=job_id, line=line)
+
+    def on_load_failed(self, failure: LoadFailure) -> None:
+        self._log.say(
+            Event.APP_FAILED,
+            error_class=failure.error_class,
+            message=failure.message,
+            stack=failure.stack,
+        )
+        if failure.permanent and not failure.reloading and not self._types:
+            self._exit_code = EXIT_CONFIGURATION
+            self._begin_stop("an app that does not exist", 0.0)
+
+    def on_notice(self, notice: Notice, slot: Slot | None, sentence: str) -> None:
+        event = Event.SLOT_READY if notice is Notice.SLOT_READY else Event.FLEET_NOTICE
+        number = None if slot is None else slot.number
+        self._log.say(event, notice=notice.value, slot=number, sentence=sentence)
+        self._alarm.set()
+
+    # What the dispatcher needs (dispatch.py) -----------------------------------------------------
+
+    def idle_slots(self) -> list[Slot]:
+        return self._fleet.idle_slots()
+
+    def types(self, generation: int) -> Mapping[str, JobType]:
+        if generation < 0:
+            generation = self._newest_generation
+        return self._types.get(generation, {})
+
+    def may_claim(self) -> bool:
+        return not (
+            self._draining or self._fenced or self._fleet.degraded or not self._lease.session_id
+        )
+
+    def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable) -> None:
+        self._attempts.give_back(claimed, cause)
+
+    def holds(self) -> set[tuple[int, int]]:
+        """(session, token) of what runs and of what waits to be written."""
+        running = (slot.running for slot in self._fleet.busy())
+        claims = [run.claim for run in running if run is not None]
+        held = {(one.session_id, one.token) for one in claims if isinstance(one, Claimed)}
+        return held | self._settler.tokens()
+
+    def disown(self, claims: list[tuple[int, int]]) -> None:
+        if claims:
+            self._log.say(Event.CLAIMS_DISOWNED, count=len(claims))
+            self._attempts.disown(self._lease.session_id, claims)
+
+    def on_claims_missing(self, present: set[int], before_token: int) -> None:
+        for slot in self._fleet.busy():
+            running = slot.running
+            if running is None or not isinstance(running.claim, Claimed):
+                continue
+            ours = running.claim.session_id == self._lease.session_id
+            if ours and running.token < before_token and running.token not in present:
+                self._fleet.kill(slot, Reason.LOST, token=running.token)
+
+    def on_claimed(self, claimed: list[Claimed]) -> None:
+        for one in claimed:
+            self._metrics.of(one.queue, one.type).claimed(one.waited)
+        self._seen_at = monotonic()
+
+    def on_refused(self, statement: str, error: psycopg.Error) -> None:
+        self._log.say(Event.DATABASE_REFUSED, statement=statement, error=_line(error))
+
+    # What the lease tells (leases.py) ------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "draining": self._draining,
+            "busy": len(self._fleet.busy()),
+            "leader": self._leader.leads,
+            "types": sorted(self.types(-1)),
+        }
+
+    def on_session(self, session_id: int) -> None:
+        self._log.say(Event.SESSION_REGISTERED, session=session_id)
+        self._seen_at = monotonic()
+        self._dispatcher.session_id = session_id
+        self._dispatcher.start_over()
+
+    def on_session_lost(self) -> None:
+        self._log.say(Event.SESSION_LOST, busy=len(self._fleet.busy()))
+        self._dispatcher.forget_all()
+        for slot in self._fleet.busy():
+            self._fleet.kill(slot, Reason.LOST)
+
+    async def on_earlier_sessions_dead(self, count: int, link: Link) -> None:
+        self._log.say(Event.EARLIER_SESSIONS_DEAD, count=count)
+        await reclaim(link, self.settle, self.pending)
+
+    def on_renewal(self, result: str) -> None:
+        self._metrics.renewed(result)
+        if result == "renewed":
+            self._seen_at = monotonic()
+        self._alarm.set()
+
+    def on_told(self, drain_requested: bool, another_leads: bool) -> None:
+        self._another_leads = another_leads
+        if drain_requested != self._drain_requested:
+            self._drain_requested = drain_requested
+            self._on_draining_changed()
+
+    def on_errand_refused(self, statement: str, error: psycopg.Error) -> None:
+        self.on_refused(statement, error)
+
+    def on_ring(self) -> None:
+        self._dispatcher.ring()
+
+    def on_announcement(self) -> None:
+        self._dispatcher.reread()
+        self._lease.hurry()
+
+    # What settle and the leader tell (settle.py, duties.py) --------------------------------------
+
+    def on_settled(self, settlement: Settlement, place: str) -> None:
+        self._attempts.on_settled(settlement, place)
+
+    def on_lost(self, settlement: Settlement) -> None:
+        self._attempts.on_lost(settlement)
+
+    def on_unstorable(self, settlement: Settlement, error: str) -> None:
+        self._attempts.on_unstorable(settlement, error)
+
+    def on_settle_refused(self, error: str) -> None:
+        self._attempts.on_settle_refused(error)
+
+    def settle(self, settlement: Settlement) -> None:
+        self._settler.settle(settlement)
+
+    def pending(self, session: int, token: int) -> bool:
+        return (session, token) in self._settler.tokens()
+
+    def database_was_away_at(self) -> float:
+        return self._lost_at
+
+    def on_sessions_expired(self, hosts: list[str]) -> None:
+        self._log.say(Event.SESSIONS_EXPIRED, hosts=", ".join(sorted(set(hosts))))
+
+    def on_gauges(self, rows: list[Row]) -> None:
+        self._metrics.backlog((q, state, jobs, age) for q, state, jobs, age in rows)
+
+    def on_oldest_transaction(self, seconds: float) -> None:
+        self._metrics.oldest_transaction(seconds)
+
+    def _on_leading(self, leads: bool) -> None:
+        self._log.say(Event.LEADING if leads else Event.NOT_LEADING)
+        self._metrics.leading(leads)
+        self._lease.hurry()
+
+    def _on_duty_failed(self, duty: str, error: BaseException) -> None:
+        self._log.say(Event.DUTY_FAILED, duty=duty, error=_line(error))
+
+    # Links ---------------------------------------------------------------------------------------
+
+    def _on_statement(self, statement: str, seconds: float) -> None:
+        self._metrics.statement(statement, seconds)
+
+    def _on_link(self, link: str, error: str | None) -> None:
+        """A connection was lost, or (None) is there again."""
+        if error is None:
+            self._log.say(Event.DATABASE_BACK, link=link)
+        else:
+            self._lost_at = monotonic()
+            self._log.say(Event.DATABASE_LOST, link=link, error=error)
+
+    # What people ask (control.py, http.py) -------------------------------------------------------
+
+    @property
+    def _draining(self) -> bool:
+        return self._drained or self._drain_requested or self._stop.begun
+
+    def _on_draining_changed(self) -> None:
+        self._metrics.draining(self._draining)
+        if self._draining:
+            self._log.say(Event.DRAINING, busy=len(self._fleet.busy()))
+            self._stop_claiming()
+        else:
+            self._log.say(Event.UNDRAINED)
+            self._dispatcher.reread()
+            self._lease.hurry()
+
+    async def _drain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not self._drained:
+            self._drained = True
+            self._on_draining_changed()
+        return self._state()
+
+    async def _undrain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._drained or self._drain_requested:
+            self._drained = self._drain_requested = False
+            self._lease.errand("undrain_session", session=self._lease.session_id)
+            self._on_draining_changed()
+        return self._state()
+
+    async def _exit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._begin_stop("jobctl drain --exit", self._settings.drain_timeout)
+        return self._state()
+
+    async def _status(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._state()
+
+    def _state(self) -> dict[str, Any]:
+        """What this supervisor knows of itself; never asks PostgreSQL."""
+        return {
+            "host": self._settings.host,
+            "pid": self._identity.pid,
+            "version": self._identity.version,
+            "session": self._lease.session_id,
+            "leader": self._leader.leads,
+            "draining": self._draining,
+            "stopping": self._stop.begun,
+            "ready": not self._not_ready(),
+            "reasons": self._not_ready(),
+            "busy": len(self._fleet.busy()),
+            "reserve": len(self._dispatcher),
+            "unwritten": len(self._settler),
+            "slots": [
+                {
+                    "slot": slot.number,
+                    "pid": slot.pid,
+                    "stage": slot.stage.value,
+                    "job": None if slot.running is None else slot.running.job_id,
+                    "type": _type_of(slot.running),
+                    "seconds": _seconds_of(slot.running),
+                }
+                for slot in self._fleet.slots()
+            ],
+        }
+
+    def _not_live(self) -> list[str]:
+        late = monotonic() - self._turned_at
+        return [f"the loop has not turned for {late:.0f} s"] if late > SEEN_SECONDS else []
+
+    def _not_ready(self) -> list[str]:
+        reasons = []
+        if not self._lease.session_id:
+            reasons.append("no session is registered with PostgreSQL")
+        elif monotonic() - self._seen_at > max(SEEN_SECONDS, self._settings.lease / 2):
+            reasons.append("PostgreSQL has not answered lately")
+        if not any(
+            slot.pid and slot.stage.value in ("idle", "busy") for slot in self._fleet.slots()
+        ):
+            reasons.append("no slot is ready")
+        if self._fenced:
+            reasons.append("the lease is over")
+        if self._fleet.degraded:
+            reasons.append("slots die before they have done anything")
+        if self._draining:
+            reasons.append("draining")
+        return reasons
+
+    def _annotations(self, lasting: list[tuple[Slot, Running]]) -> dict[str, Any]:
+        now_ns, settings = monotonic_ns(), self._settings
+        rows = []
+        for slot, running in lasting:
+            started = (now_ns - (slot.started_ns() or running.given_ns)) / 1e9
+            left = running.hard_seconds - started + settings.kill_grace + settings.lease
+            rows.append((running.job_id, running.token, slot.number, slot.pid, started, left))
+        names = ("jobs", "tokens", "slots", "pids", "started_ago", "remains")
+        columns = zip(*rows, strict=True)
+        return {
+            "session": self._lease.session_id,
+            **{name: list(column) for name, column in zip(names, columns, strict=True)},
+        }
+
+
+def _type_of(running: Running | None) -> str | None:
+    return running.claim.type if running and isinstance(running.claim, Claimed) else None
+
+
+def _seconds_of(running: Running | None) -> float | None:
+    return None if running is None else round((monotonic_ns() - running.given_ns) / 1e9, 3)
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
