@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobctl.store.durations import format_duration, parse_duration
+from jobctl.store.schema_name import checked_schema_name
 
 _TYPE_WORDS = {
     bool: "true or false",
@@ -125,10 +126,10 @@ def _module(value: str) -> str:
 
 
 def _schema(value: str) -> str:
-    name = _text(value)
-    if len(name.encode()) > 63:
-        raise Refused("PostgreSQL's names have at most 63 bytes")
-    return name
+    try:
+        return checked_schema_name(value)
+    except ValueError as error:
+        raise Refused(str(error)) from error
 
 
 TEXT = Kind("text", _text)

@@ -134,6 +134,12 @@ class Settings:
     boot_timeout: float = _setting(
         kinds.duration(1, 3600), 60.0, "How long a slot may take to import the app and be ready."
     )
+    max_jobs_per_slot: int | None = _setting(
+        kinds.count(1, 10**9),
+        None,
+        "A slot's process is replaced after so many jobs, give or take a tenth.",
+        default_words="none",
+    )
     max_reserve: int = _setting(
         kinds.count(0, 10_000),
         200,

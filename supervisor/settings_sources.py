@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jobctl.store.dsn import DsnError, resolve
 from jobctl.store.errors import JobctlError
 from jobctl.supervisor.setting_kinds import Refused
 from jobctl.supervisor.settings import ENVIRONMENT_PREFIX, TABLE, Environ, Setting, Settings
 
 CONFIG_VARIABLE = "JOBCTL_CONFIG"
+DATABASE_URL = "DATABASE_URL"
 #: The first of these that exists is read, unless a file is named.
 USUAL_FILES = (Path("jobctl.toml"), Path("/etc/jobctl/jobctl.toml"))
 #: Variables with our prefix that are no settings, but mean something elsewhere.
@@ -77,6 +79,19 @@ def load(
     }
     origins = {name: found[name].origin if name in found else "default" for name in TABLE}
     return Loaded(Settings(**values), origins, file)
+
+
+def find_dsn(settings: Settings, environ: Environ | None = None) -> str | None:
+    """The DSN to connect with; "" when libpq's own variables name the server; None when nothing
+    names one, so that it is the embedded PostgreSQL's. Raises DsnError."""
+    environ = os.environ if environ is None else environ
+    # What the environment says about our settings is in them already, in its proper rank.
+    rest = {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(ENVIRONMENT_PREFIX) and name != DATABASE_URL
+    }
+    return resolve(settings.dsn, settings.dsn_file, rest)
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -166,8 +181,14 @@ def _choose_dsn(found: dict[str, _Found], environ: Environ, problems: list[str])
                 f"{dsn.origin} and {file.origin}: both dsn and dsn_file are set; keep one."
             )
         del found["dsn_file" if dsn.rank > file.rank else "dsn"]
-    elif not dsn and not file and environ.get("DATABASE_URL", "").strip():
-        found["dsn"] = _Found(environ["DATABASE_URL"].strip(), "DATABASE_URL", rank=0)
+    elif not dsn and not file:
+        try:
+            url = resolve(None, None, {DATABASE_URL: environ.get(DATABASE_URL, "")})
+        except DsnError as error:
+            problems.append(f"{DATABASE_URL}: {error}")
+        else:
+            if url:
+                found["dsn"] = _Found(url, DATABASE_URL, rank=0)
 
 
 def _sentence(where: str, setting: Setting, value: object, refused: Refused) -> str:

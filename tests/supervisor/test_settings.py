@@ -8,7 +8,7 @@ import pytest
 
 from jobctl.supervisor.setting_kinds import Address
 from jobctl.supervisor.settings import TABLE, Settings, markdown_table
-from jobctl.supervisor.settings_sources import SettingsError, load
+from jobctl.supervisor.settings_sources import SettingsError, find_dsn, load
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -154,14 +154,27 @@ def test_the_file_in_the_working_folder_is_read(
 def test_of_dsn_and_dsn_file_the_nearer_one_counts(tmp_path: Path) -> None:
     """They are one setting in two forms; in one place they contradict each other."""
     file = _file(tmp_path, 'dsn_file = "/etc/jobctl/dsn"\n')
-    loaded = load(flags={"dsn": "host=x"}, environ={"DATABASE_URL": "host=y"}, config=file)
+    loaded = load(flags={"dsn": "host=x"}, environ={"DATABASE_URL": "postgres://y"}, config=file)
     assert (loaded.settings.dsn, loaded.settings.dsn_file) == ("host=x", None)
-    loaded = load(environ={"DATABASE_URL": "host=y"}, config=file)
+    loaded = load(environ={"DATABASE_URL": "postgres://y"}, config=file)
     assert (loaded.settings.dsn, loaded.settings.dsn_file) == (None, Path("/etc/jobctl/dsn"))
-    loaded = load(environ={"DATABASE_URL": "host=y"})
-    assert (loaded.settings.dsn, loaded.origins["dsn"]) == ("host=y", "DATABASE_URL")
+    loaded = load(environ={"DATABASE_URL": "postgres://y"})
+    assert (loaded.settings.dsn, loaded.origins["dsn"]) == ("postgresql://y", "DATABASE_URL")
     (problem,) = _problems(environ={"JOBCTL_DSN": "host=x", "JOBCTL_DSN_FILE": "/f"})
     assert "both dsn and dsn_file are set" in problem
+
+
+def test_which_database_is_meant(tmp_path: Path) -> None:
+    """The settings, then libpq's variables, then none; what is ours is not read twice."""
+    environ = {"JOBCTL_DSN": "host=x", "PGHOST": "p", "DATABASE_URL": "mysql://y"}
+    file = tmp_path / "dsn"
+    file.write_text("postgresql+psycopg://z/d\n")
+    from_flag = load(flags={"dsn_file": str(file)}, environ=environ).settings
+    assert find_dsn(from_flag, environ) == "postgresql://z/d"
+    assert find_dsn(load(environ=environ).settings, environ) == "host=x"
+    del environ["JOBCTL_DSN"]
+    assert find_dsn(load(environ=environ).settings, environ) == ""
+    assert find_dsn(load(environ={}).settings, {}) is None
 
 
 def test_what_is_shown_reads_back_as_the_same_value() -> None:

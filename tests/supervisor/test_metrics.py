@@ -1,0 +1,282 @@
+"""Metrics: the contract's names, Prometheus's conventions, bounded labels, zeros from the start."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from jobctl.store.job_type import JobType
+from jobctl.store.states import Outcome
+from jobctl.supervisor import metrics as module
+from jobctl.supervisor.listener import Reason
+from jobctl.supervisor.metrics import Metrics
+from jobctl.supervisor.series import Histogram
+from jobctl.supervisor.slot import Stage
+
+#: Name, type and labels, as dashboards and alerts rely on them.
+CONTRACT = {
+    "jobctl_jobs_finished": ("counter", {"queue", "job_type", "state"}),
+    "jobctl_attempts": ("counter", {"queue", "job_type", "outcome"}),
+    "jobctl_attempts_per_finished_job": ("histogram", {"job_type"}),
+    "jobctl_redeliveries": ("counter", {"queue", "reason"}),
+    "jobctl_attempt_duration_seconds": ("histogram", {"queue", "job_type"}),
+    "jobctl_wait_seconds": ("histogram", {"queue"}),
+    "jobctl_job_duration_seconds": ("histogram", {"job_type"}),
+    "jobctl_claim_to_start_seconds": ("histogram", {"queue"}),
+    "jobctl_jobs": ("gauge", {"queue", "state"}),
+    "jobctl_queue_age_seconds": ("gauge", {"queue"}),
+    "jobctl_slots": ("gauge", {"pool", "stage"}),
+    "jobctl_saturation_ratio": ("gauge", {"pool"}),
+    "jobctl_slot_exits": ("counter", {"pool", "reason"}),
+    "jobctl_deadline_kills": ("counter", {"job_type", "kind"}),
+    "jobctl_lease_renewals": ("counter", {"result"}),
+    "jobctl_claims_lost": ("counter", set()),
+    "jobctl_leader": ("gauge", set()),
+    "jobctl_sql_seconds": ("histogram", {"statement"}),
+    "jobctl_database_up": ("gauge", set()),
+    "jobctl_draining": ("gauge", set()),
+    "jobctl_loop_lag_seconds": ("gauge", set()),
+    "jobctl_oldest_transaction_age_seconds": ("gauge", set()),
+    "jobctl_build_info": ("gauge", {"version", "python"}),
+}
+
+
+def _type(name: str, queue: str = "mail") -> JobType:
+    return JobType(
+        name=name, queue=queue, priority=0, timeout_seconds=300.0, soft_timeout_seconds=None,
+        max_attempts=5, max_crashes=3, min_backoff_seconds=10.0, max_backoff_seconds=3600.0,
+        max_doublings=16, max_elapsed_seconds=None, ack="late", schema_version=1,
+        key_ttl_seconds=86400.0, owner=None, link=None,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    """Of a supervisor with one type in one queue and one pool, which leads."""
+    made = Metrics("1.2.3")
+    made.know([_type("send")])
+    made.know_pools(["default"])
+    made.leading(True)
+    made.backlog([("mail", "queued", 3, 1.5)])
+    made.oldest_transaction(7.0)
+    made.statement("claim", 0.002)
+    return made
+
+
+def _families(metrics: Metrics) -> Iterator[Metric]:
+    yield from text_string_to_metric_families(b"".join(metrics.expose()).decode())
+
+
+def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    for family in _families(metrics):
+        for sample in family.samples:
+            if sample.name == name and sample.labels == labels:
+                return sample.value
+    return None
+
+
+def _labels(metrics: Metrics, name: str, label: str) -> set[str]:
+    return {
+        sample.labels[label]
+        for family in _families(metrics)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def test_names_types_and_labels_are_the_contracts(metrics: Metrics) -> None:
+    """Nothing more, nothing less; and each has a sample before anything has happened."""
+    found = {}
+    for family in _families(metrics):
+        if family.name.startswith("process_"):
+            continue
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        found[family.name] = (family.type, labels)
+        assert family.samples, family.name
+    assert found == CONTRACT
+
+
+def test_conventions_of_prometheus(metrics: Metrics) -> None:
+    """What `promtool check metrics` complains about."""
+    text = b"".join(metrics.expose()).decode()
+    for family in _families(metrics):
+        assert family.documentation, family.name
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", family.name)
+        assert not re.search(r"_(total|count|sum|bucket|info)$", family.name.removesuffix("_info"))
+        assert not re.search(r"(milli|micro|nano)seconds|_ms\b|_percent", family.name)
+        for sample in family.samples:
+            assert not {"job", "instance"} & sample.labels.keys()
+            if family.type == "counter":
+                assert sample.name.endswith("_total")
+    assert "_created" not in text
+
+
+def test_a_job_is_counted_from_claim_to_end(metrics: Metrics) -> None:
+    """One retried job: two attempts, one finish."""
+    series = metrics.of("mail", "send")
+    series.claimed(0.2)
+    series.started(0.01)
+    series.ended("failed", 3.0)
+    series.claimed(11.0)
+    series.ended("succeeded", 4.0)
+    series.finished("succeeded", 2, 18.0)
+    of_job = {"queue": "mail", "job_type": "send"}
+    assert _value(metrics, "jobctl_attempts_total", outcome="failed", **of_job) == 1
+    assert _value(metrics, "jobctl_attempts_total", outcome="succeeded", **of_job) == 1
+    assert _value(metrics, "jobctl_attempts_total", outcome="crashed", **of_job) == 0
+    assert _value(metrics, "jobctl_jobs_finished_total", state="succeeded", **of_job) == 1
+    assert _value(metrics, "jobctl_attempt_duration_seconds_sum", **of_job) == 7.0
+    assert _value(metrics, "jobctl_wait_seconds_count", queue="mail") == 2
+    assert _value(metrics, "jobctl_wait_seconds_bucket", queue="mail", le="10.0") == 1
+    assert _value(metrics, "jobctl_claim_to_start_seconds_count", queue="mail") == 1
+    name = "jobctl_attempts_per_finished_job_bucket"
+    assert _value(metrics, name, job_type="send", le="1.0") == 0
+    assert _value(metrics, name, job_type="send", le="2.0") == 1
+    assert _value(metrics, "jobctl_job_duration_seconds_sum", job_type="send") == 18.0
+
+
+def test_an_attempt_whose_length_nobody_knows_is_still_an_attempt(metrics: Metrics) -> None:
+    """A lost host's attempt has an outcome and no duration."""
+    metrics.of("mail", "send").ended("lost", None)
+    of_job = {"queue": "mail", "job_type": "send"}
+    assert _value(metrics, "jobctl_attempts_total", outcome="lost", **of_job) == 1
+    assert _value(metrics, "jobctl_attempt_duration_seconds_count", **of_job) == 0
+
+
+def test_every_word_of_ours_is_a_label_from_the_start(metrics: Metrics) -> None:
+    """A first failure is an increase only if there was a zero before."""
+    assert _labels(metrics, "jobctl_attempts_total", "outcome") == {o.value for o in Outcome}
+    assert _labels(metrics, "jobctl_slot_exits_total", "reason") == {r.value for r in Reason}
+    assert _labels(metrics, "jobctl_slots", "stage") == {
+        stage.value for stage in Stage if stage is not Stage.GONE
+    }
+    assert _labels(metrics, "jobctl_lease_renewals_total", "result") == set(module.RENEWALS)
+    assert _labels(metrics, "jobctl_redeliveries_total", "reason") == set(module.REDELIVERIES)
+
+
+def test_labels_are_bounded_whatever_is_enqueued(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Types that the app has not registered, and queues beyond the first so many, are "other"."""
+    monkeypatch.setattr(module, "MOST_QUEUES", 5)
+    for number in range(20):
+        metrics.of(f"q{number}", f"t{number}").ended("failed", 1.0)
+    metrics.backlog([(f"q{number}", "queued", 2, float(number)) for number in range(20)])
+    assert _labels(metrics, "jobctl_attempts_total", "job_type") == {"send", "other"}
+    assert len(_labels(metrics, "jobctl_attempts_total", "queue")) == 6
+    assert len(_labels(metrics, "jobctl_jobs", "queue")) == 6
+    counted = _value(
+        metrics, "jobctl_attempts_total", queue="other", job_type="other", outcome="failed"
+    )
+    assert counted == 16  # mail and q0 to q3 have labels of their own
+    assert _value(metrics, "jobctl_jobs", queue="other", state="queued") == 30
+    assert _value(metrics, "jobctl_queue_age_seconds", queue="other") == 19
+
+
+def test_a_type_learned_at_a_reload_has_its_own_label(metrics: Metrics) -> None:
+    """It was "other" while nobody knew it; what was counted stays counted."""
+    metrics.of("mail", "new").ended("failed", 1.0)
+    metrics.know([_type("send"), _type("new")])
+    metrics.of("mail", "new").ended("failed", 1.0)
+    for name in ("other", "new"):
+        value = _value(
+            metrics, "jobctl_attempts_total", queue="mail", job_type=name, outcome="failed"
+        )
+        assert value == 1
+
+
+def test_numbers_of_the_fleet_vanish_with_the_lead(metrics: Metrics) -> None:
+    """Two hosts that both show the backlog would show it twice."""
+    assert _value(metrics, "jobctl_jobs", queue="mail", state="queued") == 3
+    assert _value(metrics, "jobctl_jobs", queue="mail", state="dead") == 0
+    assert _value(metrics, "jobctl_queue_age_seconds", queue="mail") == 1.5
+    assert _value(metrics, "jobctl_oldest_transaction_age_seconds") == 7.0
+    metrics.leading(False)
+    assert _value(metrics, "jobctl_jobs", queue="mail", state="queued") is None
+    assert _value(metrics, "jobctl_queue_age_seconds", queue="mail") is None
+    assert _value(metrics, "jobctl_oldest_transaction_age_seconds") is None
+    assert _value(metrics, "jobctl_leader") == 0
+
+
+def test_slots_are_asked_for_when_somebody_scrapes(metrics: Metrics) -> None:
+    """Busy over all, and no division by nothing."""
+    assert _value(metrics, "jobctl_saturation_ratio", pool="default") == 0
+    metrics.watch_slots(
+        lambda: [("default", Stage.BUSY), ("default", Stage.IDLE), ("default", Stage.GONE)]
+    )
+    assert _value(metrics, "jobctl_slots", pool="default", stage="busy") == 1
+    assert _value(metrics, "jobctl_slots", pool="default", stage="killing") == 0
+    assert _value(metrics, "jobctl_saturation_ratio", pool="default") == 0.5
+
+
+def test_the_rest_is_what_it_is_told(metrics: Metrics) -> None:
+    """Setters set, counters count."""
+    metrics.database(True)
+    metrics.draining(True)
+    metrics.renewed("renewed")
+    metrics.claim_lost()
+    metrics.slot_gone("default", Reason.CRASH)
+    metrics.of("mail", "send").redelivered("crash")
+    metrics.of("mail", "send").killed("hard")
+    assert _value(metrics, "jobctl_database_up") == 1
+    assert _value(metrics, "jobctl_draining") == 1
+    assert _value(metrics, "jobctl_lease_renewals_total", result="renewed") == 1
+    assert _value(metrics, "jobctl_claims_lost_total") == 1
+    assert _value(metrics, "jobctl_slot_exits_total", pool="default", reason="crash") == 1
+    assert _value(metrics, "jobctl_redeliveries_total", queue="mail", reason="crash") == 1
+    assert _value(metrics, "jobctl_deadline_kills_total", job_type="send", kind="hard") == 1
+
+
+def test_the_worst_lag_is_remembered_and_then_forgotten(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scrape every fifteen seconds must see a stall of one."""
+    now = 1000.0
+    monkeypatch.setattr(module, "monotonic", lambda: now)
+    metrics = Metrics("1")
+    metrics.lagged(2.0)
+    metrics.lagged(0.1)
+    now += module.LAG_SECONDS + 1
+    assert _value(metrics, "jobctl_loop_lag_seconds") == 2.0
+    metrics.lagged(0.2)
+    now += module.LAG_SECONDS + 1
+    assert _value(metrics, "jobctl_loop_lag_seconds") == 0.2
+    now += 10 * module.LAG_SECONDS
+    assert _value(metrics, "jobctl_loop_lag_seconds") == 0.0
+
+
+def test_an_observation_on_the_edge_belongs_to_the_bucket() -> None:
+    """`le` is less or equal; negative ones, which two clocks make, are zero."""
+    histogram = Histogram((1.0, 10.0))
+    for value in (-5.0, 1.0, 1.1, 10.0, 11.0):
+        histogram.observe(value)
+    assert histogram.counts == [2, 2, 1]
+    assert histogram.total == pytest.approx(23.1)
+
+
+def test_the_page_lets_others_have_their_turn(metrics: Metrics) -> None:
+    """Between two metrics the loop goes round: a large scrape delays no deadline."""
+
+    async def play() -> tuple[int, str, bytes]:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(others())
+        answer = await metrics.page()
+        task.cancel()
+        return turns, answer.content_type, answer.body
+
+    turns, content_type, body = asyncio.run(play())
+    assert turns >= len(CONTRACT)
+    assert content_type.startswith("text/plain; version=0.0.4")
+    assert b"jobctl_build_info" in body
