@@ -1,0 +1,67 @@
+# Everything a person or CI does here. Needs Python 3.11+ with venv, and make.
+#
+#   make test                        all that CI runs
+#   make pytest ARGS="tests/store"   a part of the tests
+#   make test PYTHON=python3.13 VENV=.venv313
+#
+# Each target sets up $(VENV) by itself; the stamp in it says that this was done since
+# pyproject.toml changed last. Nothing but the package index is fetched.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+STAMP := $(VENV)/.installed
+RUN := $(VENV)/bin/python -m
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test test-as-user pytest lint format typecheck layers bench build clean
+
+help: ## what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## run the main job by itself, in under two minutes
+	$(VENV)/bin/python examples/demo.py $(ARGS)
+
+test: lint typecheck layers pytest ## all that CI runs: lint, types, layers, tests
+
+test-as-user: ## the same in a fresh clone as an ordinary user (root only)
+	PYTHON="$(PYTHON)" bash .ci/as-user
+
+pytest: $(STAMP) ## the tests alone (ARGS="tests/store -k killed")
+	$(RUN) pytest $(ARGS)
+
+lint: $(STAMP) ## style and format, nothing is changed
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+
+format: $(STAMP) ## mend style and format
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+typecheck: $(STAMP) ## mypy, strict, on the product and on the tests
+	$(RUN) mypy
+	$(RUN) mypy tests examples
+
+layers: $(STAMP) ## store <- workerproc <- supervisor <- cli, checked by import-linter
+	$(VENV)/bin/lint-imports --no-cache
+
+bench: $(STAMP) ## measure this machine (ARGS="--jobs 20000 --json")
+	$(VENV)/bin/jobctl bench $(ARGS)
+
+build: $(STAMP) ## wheel and sdist, into dist/
+	$(RUN) build
+
+clean: ## remove what was made here, the virtual environment included
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip learned --group in 25.1; the one that a venv begins with is as old as its Python.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  "jobctl needs Python 3.11 or newer; $(PYTHON) is %d.%d. Say make PYTHON=..." % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(RUN) pip install --quiet --editable '.[embedded]' --group dev
+	@touch $@
