@@ -7,12 +7,12 @@ outcomes and handed to `settle`; and every claim that did not start goes back. N
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import monotonic_ns
 from typing import Any, cast
 
-from jobctl.store.job_type import JobType
 from jobctl.supervisor.claimed import Claimed
+from jobctl.supervisor.code import Code
 from jobctl.supervisor.dispatch import Dispatcher
 from jobctl.supervisor.events import Event
 from jobctl.supervisor.exits import signal_name
@@ -42,13 +42,13 @@ Details = Mapping[str, Any]
 
 
 class Attempts:
-    """Judges what ends. `types` gives the policies of a generation of the app's code."""
+    """Judges what ends, by the policies that the code of the slot's generation declares."""
 
     def __init__(
         self,
         host: str,
         settler: Settler,
-        types: Callable[[int], Mapping[str, JobType]],
+        code: Code,
         metrics: Metrics,
         log: Log,
     ) -> None:
@@ -56,7 +56,7 @@ class Attempts:
         self.interrupted = 0
         self._host = host
         self._settler = settler
-        self._types = types
+        self._code = code
         self._metrics = metrics
         self._log = log
 
@@ -121,7 +121,7 @@ class Attempts:
 
     def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable) -> None:
         """A claim that did not start here."""
-        self._judge(claimed, cause, -1, {}, 0.0)
+        self._judge(claimed, cause, None, {}, 0.0)
 
     def disown(self, session: int, claims: list[tuple[int, int]]) -> None:
         """(job, token): claimed by a statement whose answer was lost, and so never started."""
@@ -177,9 +177,14 @@ class Attempts:
     # ----------------------------------------------------------------------------------------------
 
     def _judge(
-        self, claimed: Claimed, cause: Cause, generation: int, details: Details, seconds: float
+        self,
+        claimed: Claimed,
+        cause: Cause,
+        generation: int | None,
+        details: Details,
+        seconds: float,
     ) -> None:
-        policy = self._types(generation).get(claimed.type, UNREGISTERED)
+        policy = self._code.types(generation).get(claimed.type, UNREGISTERED)
         since_claim = (monotonic_ns() - claimed.claimed_ns) / 1e9
         elapsed = (claimed.elapsed or 0.0) + since_claim
         ending = decide(

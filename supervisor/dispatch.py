@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import monotonic, monotonic_ns
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from jobctl.store.job_type import JobType
 from jobctl.store.link import Link, Unreachable
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.claimed import Claimed
+from jobctl.supervisor.code import Code
 from jobctl.supervisor.lanes import Lane, Lanes, Look
 from jobctl.supervisor.outcomes import HandedBack, Unrunnable
 from jobctl.supervisor.pace import Pace
@@ -53,9 +54,6 @@ class Hands(Protocol):
     def idle_slots(self) -> list[Slot]:
         """Slots that can be given a job now."""
 
-    def types(self, generation: int) -> Mapping[str, JobType]:
-        """What slots of this generation can run."""
-
     def may_claim(self) -> bool:
         """False while draining, fenced, degraded or without a session."""
 
@@ -85,6 +83,7 @@ class Dispatcher:
         self,
         link: Link,
         hands: Hands,
+        code: Code,
         queues: tuple[str, ...] | None,
         max_reserve: int,
         clock: Callable[[], float] = monotonic,
@@ -93,6 +92,7 @@ class Dispatcher:
         self.backstop = 0.0  # seconds: the longest that a known type may hold a claim
         self._link = link
         self._hands = hands
+        self._code = code
         self._queues = None if queues is None else frozenset(queues)
         self._lanes = Lanes()
         self._pace = Pace(max_reserve)
@@ -132,7 +132,7 @@ class Dispatcher:
         reserve = self._reserve
         while reserve:
             claimed = reserve.popleft()
-            known = self._hands.types(slot.generation).get(claimed.type)
+            known = self._code.types(slot.generation).get(claimed.type)
             if known is None or claimed.schema_version > known.schema_version:
                 self._hands.give_back(claimed, Unrunnable())
                 continue
@@ -340,7 +340,7 @@ class Dispatcher:
         self._reread_at = self._clock() + REREAD_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
         rows = await self._link.run("read_lanes")
         queues, of_types = set(), []
-        known = self._hands.types(-1)
+        known = self._code.types()
         for queue, priority, name, type_, version in rows:
             if self._queues is not None and queue not in self._queues:
                 continue

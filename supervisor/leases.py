@@ -46,7 +46,7 @@ class Holder(Protocol):
         """So many lives of this host are proven dead and buried; reclaim what they held."""
 
     def on_renewal(self, result: str) -> None:
-        """renewed | failed (nobody answered) | refused (the session is dead, or PostgreSQL objects)."""
+        """renewed | failed (nobody answered) | refused (the session is dead, or an error)."""
 
     def on_told(self, drain_requested: bool, another_leads: bool) -> None:
         """What a renewal has brought back."""
@@ -84,7 +84,7 @@ class Lease:
         self._link = link
         self._holder = holder
         self._identity = identity
-        self._seconds = seconds
+        self.seconds = seconds
         self._margin = min(seconds / 3, LARGEST_MARGIN)
         self._slots = slots
         self._queues = queues
@@ -183,7 +183,7 @@ class Lease:
             slots=self._slots,
             queues=None if self._queues is None else list(self._queues),
             types=self._holder.facts()["types"],
-            lease=self._seconds,
+            lease=self.seconds,
         )
         await self._bury_earlier(session)
         self.session_id = session
@@ -191,8 +191,8 @@ class Lease:
         self._holder.on_session(session)
 
     def _lasts_from(self, begun: float) -> None:
-        self._ends_at = begun + self._seconds - self._margin
-        wait = self._seconds / RENEWALS_PER_LEASE * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
+        self._ends_at = begun + self.seconds - self._margin
+        wait = self.seconds / RENEWALS_PER_LEASE * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
         self._renew_at = asyncio.get_running_loop().time() + wait
 
     async def _bury_earlier(self, session: int) -> None:
@@ -206,7 +206,7 @@ class Lease:
     async def _renew(self) -> None:
         begun = self._clock()
         rows = await self._link.run(
-            "renew_session", session=self.session_id, lease=self._seconds, **self._holder.facts()
+            "renew_session", session=self.session_id, lease=self.seconds, **self._holder.facts()
         )
         if not rows:
             self._holder.on_renewal("refused")

@@ -27,8 +27,11 @@ from jobctl.store.errors import SchemaError
 from jobctl.store.job_type import JobType
 from jobctl.store.link import DISPATCH_SETTINGS, Link, Row
 from jobctl.supervisor.alarm import Alarm
+from jobctl.supervisor.annotate import Annotations
 from jobctl.supervisor.attempts import Attempts
 from jobctl.supervisor.claimed import Claimed
+from jobctl.supervisor.code import Code
+from jobctl.supervisor.condition import Condition
 from jobctl.supervisor.control import ControlServer
 from jobctl.supervisor.deadlines import Deadlines
 from jobctl.supervisor.dispatch import Dispatcher
@@ -44,6 +47,7 @@ from jobctl.supervisor.log import Log
 from jobctl.supervisor.metrics import Metrics
 from jobctl.supervisor.outcomes import HandedBack, Unrunnable
 from jobctl.supervisor.reclaim import reclaim
+from jobctl.supervisor.report import Report
 from jobctl.supervisor.settings import Settings
 from jobctl.supervisor.settle import Settlement, Settler
 from jobctl.supervisor.signals import Intent, Signals
@@ -53,10 +57,6 @@ from jobctl.workerproc.frames import Done
 
 #: The loop turns at least this often, whatever happens.
 LONGEST_TURN = 0.25
-#: Attempts that last longer than this are said in their claims: where they run, and until when.
-ANNOTATED_AFTER_NS = 1_000_000_000
-#: PostgreSQL must have answered this lately for the host to be ready.
-SEEN_SECONDS = 15.0
 
 EXIT_DONE, EXIT_FAILED, EXIT_PARTLY, EXIT_CONFIGURATION = 0, 1, 5, 78
 
@@ -89,19 +89,9 @@ class Supervisor:
         )
         self._stop = Stop()
         self._exit_code = EXIT_DONE
-        self._drained = False  # asked through the control socket
-        self._drain_requested = False  # asked through the session's row
-        self._fenced = False
-        self._another_leads = False
-        self._types: dict[int, dict[str, JobType]] = {}
-        self._newest_generation = -1
-        self._annotated: set[int] = set()  # tokens
-        self._claims_missing: list[tuple[int, int]] = []
-        self._lost_at = 0.0
-        self._seen_at = 0.0
-        self._turned_at = 0.0
+        self._condition = Condition(turned_at=monotonic())
+        self._code = Code()
         self._hand_back_at = 0.0
-        self._annotate_at = 0.0
         self._was_ready = False
 
         def link(name: str, **options: str) -> Link:
@@ -118,10 +108,10 @@ class Supervisor:
         }
         self._settler = Settler(self._links["settle"], self)
         self._attempts = Attempts(
-            settings.host, self._settler, self.types, self._metrics, self._log
+            settings.host, self._settler, self._code, self._metrics, self._log
         )
         self._dispatcher = Dispatcher(
-            self._links["claim"], self, settings.queues, settings.max_reserve
+            self._links["claim"], self, self._code, settings.queues, settings.max_reserve
         )
         self._attempts.dispatcher = self._dispatcher
         self._lease = Lease(
@@ -133,7 +123,7 @@ class Supervisor:
             all_duties(self, settings.lease, settings.history_keep),
             on_change=self._on_leading,
             on_error=self._on_duty_failed,
-            somebody_leads=lambda: self._another_leads,
+            somebody_leads=lambda: self._condition.another_leads,
         )
         self._fleet = Fleet(
             FleetSettings(
@@ -148,6 +138,12 @@ class Supervisor:
         self._metrics.know_pools(["default"])
         self._metrics.watch_slots(lambda: [(one.pool, one.stage) for one in self._fleet.slots()])
         self._deadlines = Deadlines(self._fleet)
+        self._allowance = settings.kill_grace + settings.lease
+        self._annotations = Annotations(self._fleet, self._allowance)
+        self._report = Report(
+            self._identity, self._condition, self._fleet, self._lease, self._leader,
+            self._dispatcher, self._settler,
+        )  # fmt: skip
         self._control = ControlServer(
             settings.runtime_dir,
             {
@@ -163,9 +159,9 @@ class Supervisor:
                 settings.metrics_listen,
                 {
                     "/metrics": self._metrics.page,
-                    "/livez": health("live", self._not_live),
-                    "/healthz": health("live", self._not_live),
-                    "/readyz": health("ready", self._not_ready),
+                    "/livez": health("live", self._report.not_live),
+                    "/healthz": health("live", self._report.not_live),
+                    "/readyz": health("ready", self._report.not_ready),
                 },
             )
 
@@ -204,7 +200,7 @@ class Supervisor:
                 case Intent.RELOAD:
                     self._fleet.reload()
                 case Intent.SAY_STATE:
-                    self._log.say(Event.STATE, state=json.dumps(self._state()))
+                    self._log.say(Event.STATE, state=json.dumps(self._report.state()))
 
     def _enforce_deadlines(self) -> None:
         self._deadlines.enforce(monotonic_ns())
@@ -212,11 +208,11 @@ class Supervisor:
     def _keep_the_lease(self) -> None:
         """Kills what runs before anybody else may run it, whether PostgreSQL answers or not."""
         over = self._lease.session_id != 0 and self._lease.over()
-        if over and not self._fenced:
+        if over and not self._condition.fenced:
             self._log.say(Event.LEASE_OVER, busy=len(self._fleet.busy()))
             self._kill_what_runs(Reason.INTERRUPT)
-        self._fenced = over
-        self._metrics.database(monotonic() - self._seen_at < SEEN_SECONDS)
+        self._condition.fenced = over
+        self._metrics.database(self._report.database_seen())
 
     def _hand_back_what_waits(self) -> None:
         if len(self._dispatcher):
@@ -225,21 +221,9 @@ class Supervisor:
             self._hand_back_at = float("inf")
 
     def _annotate_what_lasts(self) -> None:
-        now = monotonic()
-        if now < self._annotate_at:
-            return
-        self._annotate_at = now + 1.0
-        lasting = [
-            (slot, slot.running)
-            for slot in self._fleet.busy()
-            if slot.running is not None
-            and monotonic_ns() - slot.running.given_ns > ANNOTATED_AFTER_NS
-        ]
-        tokens = {running.token for _, running in lasting}
-        fresh = [(slot, run) for slot, run in lasting if run.token not in self._annotated]
-        self._annotated = tokens
-        if fresh:
-            self._lease.errand("annotate_claims", **self._annotations(fresh))
+        if (parameters := self._annotations.due()) is not None:
+            session = self._lease.session_id
+            self._lease.errand("annotate_claims", session=session, **parameters)
 
     def _advance_the_stop(self) -> None:
         if not self._stop.begun:
@@ -252,13 +236,11 @@ class Supervisor:
 
     def _note_the_turn(self) -> None:
         now = monotonic()
-        if self._turned_at:
-            self._metrics.lagged(max(0.0, now - self._turned_at - LONGEST_TURN))
-        self._turned_at = now
-        ready = not self._not_ready()
-        if ready and not self._was_ready:
+        self._metrics.lagged(max(0.0, now - self._condition.turned_at - LONGEST_TURN))
+        self._condition.turned_at = now
+        if not self._was_ready and not self._report.not_ready():
+            self._was_ready = True
             self._log.say(Event.READY)
-        self._was_ready = self._was_ready or ready
 
     def _next_due(self) -> float:
         """The next thing that is due although nothing happens."""
@@ -339,6 +321,7 @@ class Supervisor:
     def _begin_stop(self, because: str, patience: float) -> None:
         busy = len(self._fleet.busy())
         if self._stop.begin(because, monotonic(), patience):
+            self._condition.leaving = True
             self._log.say(Event.STOPPING, because=because, busy=busy, patience=f"{patience:g} s")
             self._stop_claiming()
         else:
@@ -358,11 +341,8 @@ class Supervisor:
     # What slots say (listener.py) ----------------------------------------------------------------
 
     def on_types(self, generation: int, types: list[JobType]) -> None:
-        self._types[generation] = {one.name: one for one in types}
-        self._newest_generation = max(self._newest_generation, generation)
-        longest = max((one.timeout_seconds for one in types), default=300.0)
-        settings = self._settings
-        self._dispatcher.backstop = longest + settings.kill_grace + settings.lease
+        self._code.learn(generation, types)
+        self._dispatcher.backstop = self._code.longest_timeout() + self._allowance
         self._metrics.know(types)
         self._lease.errand("register_types", types=json.dumps([one.to_dict() for one in types]))
         self._lease.hurry()
@@ -404,7 +384,7 @@ class Supervisor:
             message=failure.message,
             stack=failure.stack,
         )
-        if failure.permanent and not failure.reloading and not self._types:
+        if failure.permanent and not failure.reloading and not self._code.known:
             self._exit_code = EXIT_CONFIGURATION
             self._begin_stop("an app that does not exist", 0.0)
 
@@ -419,15 +399,10 @@ class Supervisor:
     def idle_slots(self) -> list[Slot]:
         return self._fleet.idle_slots()
 
-    def types(self, generation: int) -> Mapping[str, JobType]:
-        if generation < 0:
-            generation = self._newest_generation
-        return self._types.get(generation, {})
-
     def may_claim(self) -> bool:
-        return not (
-            self._draining or self._fenced or self._fleet.degraded or not self._lease.session_id
-        )
+        condition = self._condition
+        stopped = condition.draining or condition.fenced or self._fleet.degraded
+        return bool(self._lease.session_id) and not stopped
 
     def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable) -> None:
         self._attempts.give_back(claimed, cause)
@@ -456,7 +431,7 @@ class Supervisor:
     def on_claimed(self, claimed: list[Claimed]) -> None:
         for one in claimed:
             self._metrics.of(one.queue, one.type).claimed(one.waited)
-        self._seen_at = monotonic()
+        self._condition.seen_at = monotonic()
 
     def on_refused(self, statement: str, error: psycopg.Error) -> None:
         self._log.say(Event.DATABASE_REFUSED, statement=statement, error=_line(error))
@@ -465,15 +440,15 @@ class Supervisor:
 
     def facts(self) -> dict[str, Any]:
         return {
-            "draining": self._draining,
+            "draining": self._condition.draining,
             "busy": len(self._fleet.busy()),
             "leader": self._leader.leads,
-            "types": sorted(self.types(-1)),
+            "types": sorted(self._code.types()),
         }
 
     def on_session(self, session_id: int) -> None:
         self._log.say(Event.SESSION_REGISTERED, session=session_id)
-        self._seen_at = monotonic()
+        self._condition.seen_at = monotonic()
         self._dispatcher.session_id = session_id
         self._dispatcher.start_over()
 
@@ -490,13 +465,13 @@ class Supervisor:
     def on_renewal(self, result: str) -> None:
         self._metrics.renewed(result)
         if result == "renewed":
-            self._seen_at = monotonic()
+            self._condition.seen_at = monotonic()
         self._alarm.set()
 
     def on_told(self, drain_requested: bool, another_leads: bool) -> None:
-        self._another_leads = another_leads
-        if drain_requested != self._drain_requested:
-            self._drain_requested = drain_requested
+        self._condition.another_leads = another_leads
+        if drain_requested != self._condition.drain_requested:
+            self._condition.drain_requested = drain_requested
             self._on_draining_changed()
 
     def on_errand_refused(self, statement: str, error: psycopg.Error) -> None:
@@ -530,7 +505,7 @@ class Supervisor:
         return (session, token) in self._settler.tokens()
 
     def database_was_away_at(self) -> float:
-        return self._lost_at
+        return self._condition.lost_at
 
     def on_sessions_expired(self, hosts: list[str]) -> None:
         self._log.say(Event.SESSIONS_EXPIRED, hosts=", ".join(sorted(set(hosts))))
@@ -559,18 +534,14 @@ class Supervisor:
         if error is None:
             self._log.say(Event.DATABASE_BACK, link=link)
         else:
-            self._lost_at = monotonic()
+            self._condition.lost_at = monotonic()
             self._log.say(Event.DATABASE_LOST, link=link, error=error)
 
     # What people ask (control.py, http.py) -------------------------------------------------------
 
-    @property
-    def _draining(self) -> bool:
-        return self._drained or self._drain_requested or self._stop.begun
-
     def _on_draining_changed(self) -> None:
-        self._metrics.draining(self._draining)
-        if self._draining:
+        self._metrics.draining(self._condition.draining)
+        if self._condition.draining:
             self._log.say(Event.DRAINING, busy=len(self._fleet.busy()))
             self._stop_claiming()
         else:
@@ -579,96 +550,24 @@ class Supervisor:
             self._lease.hurry()
 
     async def _drain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not self._drained:
-            self._drained = True
+        if not self._condition.drained:
+            self._condition.drained = True
             self._on_draining_changed()
-        return self._state()
+        return self._report.state()
 
     async def _undrain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self._drained or self._drain_requested:
-            self._drained = self._drain_requested = False
+        if self._condition.drained or self._condition.drain_requested:
+            self._condition.drained = self._condition.drain_requested = False
             self._lease.errand("undrain_session", session=self._lease.session_id)
             self._on_draining_changed()
-        return self._state()
+        return self._report.state()
 
     async def _exit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         self._begin_stop("jobctl drain --exit", self._settings.drain_timeout)
-        return self._state()
+        return self._report.state()
 
     async def _status(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._state()
-
-    def _state(self) -> dict[str, Any]:
-        """What this supervisor knows of itself; never asks PostgreSQL."""
-        return {
-            "host": self._settings.host,
-            "pid": self._identity.pid,
-            "version": self._identity.version,
-            "session": self._lease.session_id,
-            "leader": self._leader.leads,
-            "draining": self._draining,
-            "stopping": self._stop.begun,
-            "ready": not self._not_ready(),
-            "reasons": self._not_ready(),
-            "busy": len(self._fleet.busy()),
-            "reserve": len(self._dispatcher),
-            "unwritten": len(self._settler),
-            "slots": [
-                {
-                    "slot": slot.number,
-                    "pid": slot.pid,
-                    "stage": slot.stage.value,
-                    "job": None if slot.running is None else slot.running.job_id,
-                    "type": _type_of(slot.running),
-                    "seconds": _seconds_of(slot.running),
-                }
-                for slot in self._fleet.slots()
-            ],
-        }
-
-    def _not_live(self) -> list[str]:
-        late = monotonic() - self._turned_at
-        return [f"the loop has not turned for {late:.0f} s"] if late > SEEN_SECONDS else []
-
-    def _not_ready(self) -> list[str]:
-        reasons = []
-        if not self._lease.session_id:
-            reasons.append("no session is registered with PostgreSQL")
-        elif monotonic() - self._seen_at > max(SEEN_SECONDS, self._settings.lease / 2):
-            reasons.append("PostgreSQL has not answered lately")
-        if not any(
-            slot.pid and slot.stage.value in ("idle", "busy") for slot in self._fleet.slots()
-        ):
-            reasons.append("no slot is ready")
-        if self._fenced:
-            reasons.append("the lease is over")
-        if self._fleet.degraded:
-            reasons.append("slots die before they have done anything")
-        if self._draining:
-            reasons.append("draining")
-        return reasons
-
-    def _annotations(self, lasting: list[tuple[Slot, Running]]) -> dict[str, Any]:
-        now_ns, settings = monotonic_ns(), self._settings
-        rows = []
-        for slot, running in lasting:
-            started = (now_ns - (slot.started_ns() or running.given_ns)) / 1e9
-            left = running.hard_seconds - started + settings.kill_grace + settings.lease
-            rows.append((running.job_id, running.token, slot.number, slot.pid, started, left))
-        names = ("jobs", "tokens", "slots", "pids", "started_ago", "remains")
-        columns = zip(*rows, strict=True)
-        return {
-            "session": self._lease.session_id,
-            **{name: list(column) for name, column in zip(names, columns, strict=True)},
-        }
-
-
-def _type_of(running: Running | None) -> str | None:
-    return running.claim.type if running and isinstance(running.claim, Claimed) else None
-
-
-def _seconds_of(running: Running | None) -> float | None:
-    return None if running is None else round((monotonic_ns() - running.given_ns) / 1e9, 3)
+        return self._report.state()
 
 
 def _line(error: BaseException) -> str:

@@ -1,0 +1,24 @@
+"""What a supervisor knows about its own condition: a few words that several parts look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Condition:
+    """Written by the supervisor alone. Moments are monotonic seconds, 0 for never."""
+
+    drained: bool = False  # asked through the control socket
+    drain_requested: bool = False  # asked through the session's row
+    leaving: bool = False
+    fenced: bool = False  # the lease is over: nothing may run here
+    another_leads: bool = False  # at the last renewal some other host did
+    seen_at: float = 0.0  # PostgreSQL answered
+    lost_at: float = 0.0  # a connection was found lost
+    turned_at: float = 0.0  # the loop turned
+
+    @property
+    def draining(self) -> bool:
+        """Whether nothing more is claimed, for whatever reason."""
+        return self.drained or self.drain_requested or self.leaving
