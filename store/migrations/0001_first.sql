@@ -295,14 +295,20 @@ CREATE FUNCTION announce() RETURNS void
 -- Every job enters here, from whatever language. `jobs` is an array of objects with the fields
 -- type, args, key, subject, queue, priority, delay_seconds, run_at, timeout_seconds, max_attempts,
 -- schema_version, key_ttl_seconds ('forever' is -1). One row back for each, in order: the job's id,
--- and whether it is new (an existing key gives the first job's id).
-CREATE FUNCTION enqueue_many(jobs jsonb)
+-- and whether it is new (an existing key gives the first job's id). `max_args_bytes` is the most that
+-- one job's args may have; the setting jobctl.max_args_bytes, then 64 KiB, if it is not given.
+CREATE FUNCTION enqueue_many(jobs jsonb, max_args_bytes integer DEFAULT NULL)
     RETURNS TABLE (ord bigint, job_id bigint, created boolean)
-    LANGUAGE plpgsql SET search_path FROM CURRENT
+    -- A session plans this once, perhaps while the tables are empty: with `LIMIT 1` below and no
+    -- sequential scans the plan stays right when they hold millions.
+    LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    limit_bytes constant integer := coalesce(current_setting('jobctl.max_args_bytes', true), '65536')::integer;
+    known       constant text[] := '{type,args,key,subject,queue,priority,delay_seconds,run_at,timeout_seconds,max_attempts,schema_version,key_ttl_seconds}';
+    -- A setting that a transaction has set and ended is '', not NULL.
+    limit_bytes constant integer := coalesce(
+        max_args_bytes, nullif(current_setting('jobctl.max_args_bytes', true), '')::integer, 65536);
     moment      constant timestamptz := clock_timestamp();
     wrong       record;
     ids         bigint[];
@@ -314,42 +320,48 @@ BEGIN
         RAISE EXCEPTION 'jobs must be a JSON array of objects' USING ERRCODE = 'invalid_parameter_value';
     END IF;
 
-    SELECT i.ord, i.type, w.why
+    SELECT a.ord, r.type, w.why
     INTO wrong
-    FROM (
-        SELECT a.ord, r.*
-        FROM jsonb_array_elements(jobs) WITH ORDINALITY AS a (item, ord)
-        CROSS JOIN LATERAL jsonb_to_record(a.item) AS r (
-            type text, args jsonb, key text, subject text, queue text, priority integer,
-            delay_seconds double precision, run_at timestamptz, timeout_seconds double precision,
-            max_attempts integer, schema_version integer, key_ttl_seconds double precision)
-    ) AS i
+    FROM jsonb_array_elements(jobs) WITH ORDINALITY AS a (item, ord)
+    CROSS JOIN LATERAL jsonb_to_record(CASE jsonb_typeof(a.item) WHEN 'object' THEN a.item ELSE '{}' END) AS r (
+        type text, args jsonb, key text, subject text, queue text, priority integer,
+        delay_seconds double precision, run_at timestamptz, timeout_seconds double precision,
+        max_attempts integer, schema_version integer, key_ttl_seconds double precision)
     CROSS JOIN LATERAL (
         SELECT CASE
-            WHEN i.type IS NULL OR i.type = '' OR length(i.type) > 200
+            WHEN jsonb_typeof(a.item) <> 'object' THEN 'it must be a JSON object, not ' || jsonb_typeof(a.item)
+            WHEN a.item - known <> '{}'
+                THEN format('it has a field that jobctl does not know, %s',
+                            (SELECT min(f.name) FROM jsonb_object_keys(a.item - known) AS f (name)))
+            WHEN r.type IS NULL OR r.type = '' OR length(r.type) > 200
                 THEN 'its type must be a name of 1 to 200 characters'
-            WHEN i.args IS NOT NULL AND jsonb_typeof(i.args) <> 'object'
-                THEN 'its args must be a JSON object, not ' || jsonb_typeof(i.args)
-            WHEN octet_length(i.args::text) > limit_bytes
+            WHEN r.args IS NOT NULL AND jsonb_typeof(r.args) <> 'object'
+                THEN 'its args must be a JSON object, not ' || jsonb_typeof(r.args)
+            WHEN octet_length(r.args::text) > limit_bytes
                 THEN format('its args are %s bytes, more than %s: store them elsewhere and pass a reference',
-                            octet_length(i.args::text), limit_bytes)
-            WHEN i.priority NOT BETWEEN 0 AND 3 THEN 'its priority must be 0 to 3'
-            WHEN i.queue = '' OR length(i.queue) > 100 THEN 'its queue must be a name of 1 to 100 characters'
-            WHEN i.key = '' OR length(i.key) > 500 THEN 'its key must have 1 to 500 characters'
-            WHEN length(i.subject) > 500 THEN 'its subject must have at most 500 characters'
-            WHEN i.max_attempts < 1 THEN 'its max_attempts must be at least 1'
-            WHEN NOT (i.timeout_seconds > 0 AND i.timeout_seconds <= 31536000)
+                            octet_length(r.args::text), limit_bytes)
+            WHEN r.priority NOT BETWEEN 0 AND 3 THEN 'its priority must be 0 to 3'
+            WHEN r.queue = '' OR length(r.queue) > 100 THEN 'its queue must be a name of 1 to 100 characters'
+            -- In bytes too: an index takes no more.
+            WHEN r.key = '' OR length(r.key) > 500 OR octet_length(r.key) > 1500
+                THEN 'its key must have 1 to 500 characters, and at most 1500 bytes'
+            WHEN length(r.subject) > 500 THEN 'its subject must have at most 500 characters'
+            WHEN r.max_attempts < 1 THEN 'its max_attempts must be at least 1'
+            WHEN NOT (r.timeout_seconds > 0 AND r.timeout_seconds <= 31536000)
                 THEN 'its timeout must be more than 0 and at most 365 days'
-            WHEN i.delay_seconds IS NOT NULL AND i.run_at IS NOT NULL THEN 'it has both a delay and a run_at'
-            WHEN NOT (i.delay_seconds >= 0 AND i.delay_seconds <= 3153600000)
+            WHEN r.delay_seconds IS NOT NULL AND r.run_at IS NOT NULL THEN 'it has both a delay and a run_at'
+            WHEN NOT (r.delay_seconds >= 0 AND r.delay_seconds <= 3155760000)
                 THEN 'its delay must be 0 to 100 years'
-            WHEN NOT (i.run_at >= '1970-01-01Z' AND i.run_at < '2200-01-01Z')
+            WHEN NOT (r.run_at >= '1970-01-01Z' AND r.run_at < '2200-01-01Z')
                 THEN 'its run_at must lie between 1970 and 2200'
-            WHEN i.schema_version < 0 THEN 'its schema_version must not be negative'
+            WHEN r.schema_version < 0 THEN 'its schema_version must not be negative'
+            -- Later it would be an ending that cannot be written.
+            WHEN NOT (r.key_ttl_seconds = -1 OR (r.key_ttl_seconds >= 0 AND r.key_ttl_seconds <= 3155760000))
+                THEN 'its key_ttl must be 0 to 100 years, or -1 for ever'
         END AS why
     ) AS w
     WHERE w.why IS NOT NULL
-    ORDER BY i.ord
+    ORDER BY a.ord
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'job % of this call (type %) was refused: %', wrong.ord, coalesce(wrong.type, 'missing'), wrong.why
@@ -384,41 +396,67 @@ BEGIN
             type text, args jsonb, key text, subject text, queue text, priority integer,
             delay_seconds double precision, run_at timestamptz, timeout_seconds double precision,
             max_attempts integer, schema_version integer, key_ttl_seconds double precision)
-        LEFT JOIN job_type AS t ON t.name = r.type
+        LEFT JOIN LATERAL (SELECT * FROM job_type AS o WHERE o.name = r.type LIMIT 1) AS t ON true
     ),
     -- The first of each key in this call speaks for it. A key that somebody holds is not locked:
     -- the end of the job that holds it must not wait for the caller's transaction.
     wanted AS MATERIALIZED (
-        SELECT DISTINCT ON (i.type, i.key) i.type, i.key, i.new_id, i.ttl_seconds
-        FROM input AS i
-        WHERE i.key IS NOT NULL
-        ORDER BY i.type, i.key, i.ord
+        SELECT d.*, h.job_id AS holder
+        FROM (
+            SELECT DISTINCT ON (i.type, i.key) i.type, i.key, i.new_id, i.ttl_seconds
+            FROM input AS i
+            WHERE i.key IS NOT NULL
+            ORDER BY i.type, i.key, i.ord
+        ) AS d
+        LEFT JOIN LATERAL (
+            SELECT k.job_id
+            FROM job_key AS k
+            WHERE k.type = d.type AND k.key = d.key AND (k.until IS NULL OR k.until > moment)
+            LIMIT 1
+        ) AS h ON true
+    ),
+    -- One whose time is over is taken only if nobody else is about to.
+    expired AS MATERIALIZED (
+        SELECT w.type, w.key, w.new_id, w.ttl_seconds
+        FROM wanted AS w
+        CROSS JOIN LATERAL (
+            SELECT
+            FROM job_key AS k
+            WHERE k.type = w.type AND k.key = w.key AND k.until <= moment
+            LIMIT 1
+            FOR UPDATE SKIP LOCKED
+        ) AS mine
+        WHERE w.holder IS NULL
     ),
     taken_over AS (
-        UPDATE job_key AS k
-        SET job_id = w.new_id, ttl_seconds = w.ttl_seconds, until = NULL
-        FROM wanted AS w
-        WHERE k.type = w.type AND k.key = w.key AND k.until <= moment
-        RETURNING k.type, k.key, k.job_id
+        INSERT INTO job_key (type, key, job_id, ttl_seconds)
+        SELECT e.type, e.key, e.new_id, e.ttl_seconds FROM expired AS e
+        ON CONFLICT (type, key) DO UPDATE
+        SET job_id = excluded.job_id, ttl_seconds = excluded.ttl_seconds, until = NULL
+        RETURNING job_key.type, job_key.key, job_key.job_id
     ),
-    -- In the order of the keys, so that two calls with the same ones cannot deadlock.
+    -- In the order of the keys, so that two calls with the same ones cannot deadlock. DO NOTHING
+    -- waits for whoever has the key in hand, and keeps no lock; it passes over those taken above.
     taken AS (
         INSERT INTO job_key (type, key, job_id, ttl_seconds)
         SELECT w.type, w.key, w.new_id, w.ttl_seconds
         FROM wanted AS w
-        WHERE NOT EXISTS (SELECT FROM job_key AS k WHERE k.type = w.type AND k.key = w.key)
+        WHERE w.holder IS NULL
         ORDER BY w.type, w.key
         ON CONFLICT DO NOTHING
         RETURNING job_key.type, job_key.key, job_key.job_id
     ),
-    won AS MATERIALIZED (
-        SELECT * FROM taken_over UNION ALL SELECT * FROM taken
+    -- Whose job each key is now; unknown as yet for one that somebody was quicker to take.
+    held AS MATERIALIZED (
+        SELECT * FROM taken_over
+        UNION ALL SELECT * FROM taken
+        UNION ALL SELECT w.type, w.key, w.holder FROM wanted AS w WHERE w.holder IS NOT NULL
     ),
     fresh AS MATERIALIZED (
         SELECT i.*
         FROM input AS i
-        LEFT JOIN won AS w ON w.job_id = i.new_id
-        WHERE i.key IS NULL OR w.job_id IS NOT NULL
+        LEFT JOIN held AS h ON h.job_id = i.new_id
+        WHERE i.key IS NULL OR h.job_id IS NOT NULL
     ),
     born AS (
         INSERT INTO job (id, type, queue, priority, key, subject, args, schema_version,
@@ -437,41 +475,61 @@ BEGIN
     ),
     named AS (
         INSERT INTO queue (name)
-        SELECT DISTINCT f.queue
-        FROM fresh AS f
-        WHERE NOT EXISTS (SELECT FROM queue AS q WHERE q.name = f.queue)
-        ORDER BY 1
+        SELECT d.queue
+        FROM (SELECT DISTINCT f.queue FROM fresh AS f) AS d
+        WHERE NOT EXISTS (SELECT FROM queue AS q WHERE q.name = d.queue)
+        ORDER BY d.queue
         ON CONFLICT DO NOTHING
         RETURNING queue.name
     )
     SELECT
-        array_agg(coalesce(f.new_id, w.job_id) ORDER BY i.ord),
+        array_agg(coalesce(f.new_id, h.job_id) ORDER BY i.ord),
         array_agg(f.new_id IS NOT NULL ORDER BY i.ord),
         bool_or(f.run_at <= moment),
         (SELECT count(*) FROM named) > 0
     INTO ids, news, any_due, any_named
     FROM input AS i
     LEFT JOIN fresh AS f ON f.ord = i.ord
-    LEFT JOIN won AS w ON w.type = i.type AND w.key = i.key;
+    LEFT JOIN held AS h ON h.type = i.type AND h.key = i.key;
 
-    -- Keys that somebody else holds, perhaps since a moment ago: a new statement sees them.
+    -- Somebody was quicker, since this statement began: a new one sees the job.
     IF array_position(ids, NULL) IS NOT NULL THEN
-        SELECT array_agg(coalesce(n.id, k.job_id) ORDER BY n.ord)
+        SELECT array_agg(
+            coalesce(n.id, (
+                SELECT k.job_id
+                FROM job_key AS k
+                WHERE k.type = jobs -> (n.ord::integer - 1) ->> 'type'
+                    AND k.key = jobs -> (n.ord::integer - 1) ->> 'key'
+                    AND (k.until IS NULL OR k.until > moment)
+            )) ORDER BY n.ord)
         INTO ids
-        FROM unnest(ids) WITH ORDINALITY AS n (id, ord)
-        LEFT JOIN job_key AS k
-            ON n.id IS NULL AND k.type = jobs -> (n.ord::integer - 1) ->> 'type'
-            AND k.key = jobs -> (n.ord::integer - 1) ->> 'key';
-        IF array_position(ids, NULL) IS NOT NULL THEN
-            RAISE EXCEPTION 'a key of this call changed hands while it was enqueued; run the transaction again'
-                USING ERRCODE = 'serialization_failure';
-        END IF;
+        FROM unnest(ids) WITH ORDINALITY AS n (id, ord);
     END IF;
 
     IF any_named THEN
         PERFORM announce();
     ELSIF any_due THEN
         PERFORM ring();
+    END IF;
+
+    -- Who had one in hand has rolled back, or it was swept meanwhile: it is our turn for what is left.
+    IF array_position(ids, NULL) IS NOT NULL THEN
+        RETURN QUERY
+            WITH left_over AS MATERIALIZED (
+                SELECT array_agg(n.ord ORDER BY n.ord) AS ords,
+                       jsonb_agg(jobs -> (n.ord::integer - 1) ORDER BY n.ord) AS jobs
+                FROM unnest(ids) WITH ORDINALITY AS n (id, ord)
+                WHERE n.id IS NULL
+            )
+            SELECT n.ord, n.id, n.created
+            FROM unnest(ids, news) WITH ORDINALITY AS n (id, created, ord)
+            WHERE n.id IS NOT NULL
+            UNION ALL
+            SELECT l.ords[e.ord], e.job_id, e.created
+            FROM left_over AS l
+            CROSS JOIN LATERAL enqueue_many(l.jobs, limit_bytes) AS e
+            ORDER BY 1;
+        RETURN;
     END IF;
     RETURN QUERY SELECT n.ord, n.id, n.created FROM unnest(ids, news) WITH ORDINALITY AS n (id, created, ord);
 END
