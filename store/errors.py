@@ -28,5 +28,6 @@ class UnstorableValue(InvalidJob):
 
     def __init__(self, what: str, path: str, why: str) -> None:
         super().__init__(f"{what} {path} {why}")
+        self.what = what
         self.path = path
         self.why = why
