@@ -7,11 +7,45 @@ dead slot's replacement is asked for before anyone is told of the death.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from time import monotonic_ns
+from typing import Any, Final
 
-from jobctl.supervisor.listener import Listener, Reason
-from jobctl.supervisor.slot import Slot
+from jobctl.store.job_type import JobType
+from jobctl.supervisor import strays
+from jobctl.supervisor.backoff import TokenBucket
+from jobctl.supervisor.burial import NO_REMAINS, Burial, certify, reap
+from jobctl.supervisor.kill import Kill, Patience
+from jobctl.supervisor.listener import Death, Listener, LoadFailure, Notice, Reason
+from jobctl.supervisor.nursery import Nursery, Upbringing, load_failure
+from jobctl.supervisor.reload import Reload, Step
+from jobctl.supervisor.seat import Seat
+from jobctl.supervisor.slot import Running, Slot, Stage, open_ends
+from jobctl.supervisor.template import Template, read_types
+from jobctl.workerproc import frames, launch, linux
+
+#: Reasons that are about what a slot runs, not about the slot.
+_ABOUT_THE_JOB: Final = frozenset({Reason.TIMEOUT, Reason.CANCEL, Reason.LOST, Reason.INTERRUPT})
+#: Kills that cannot wait for a stack, or to which it would add nothing.
+_WITHOUT_DUMP: Final = frozenset({Reason.LOST, Reason.STOP, Reason.CRASH})
+#: Deaths that make a replacement necessary, which the whole host's brake then counts.
+_UNWANTED: Final = frozenset(
+    {Reason.CRASH, Reason.BOOT, Reason.TIMEOUT, Reason.MEMORY, Reason.CANCEL, Reason.LOST}
+)
+#: A slot that dies with a job is the job's doing, and the job's budget of crashes bounds it: one
+#: bad job must not cost a host more than seconds. One that dies without is the app's doing.
+_LONGEST_DELAY_AFTER_JOB: Final = 3.0
+#: A slot whose socket closed has this long to turn out to be dying.
+_CHANNEL_GRACE: Final = 0.2
+#: The template forks in this time, or it hangs.
+_SPAWN_TIMEOUT: Final = 15.0
+#: A slot that runs nothing has this long to go when it is told to.
+_LEAVE_TIMEOUT: Final = 5.0
+_SWEEP_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -36,63 +70,578 @@ class Fleet:
     """All slots and the template that they are forked from. Lives in the running event loop."""
 
     def __init__(self, settings: FleetSettings, listener: Listener) -> None:
-        raise NotImplementedError
+        self.seats: list[Seat] = []
+        self._settings = settings
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._patience = Patience(
+            settings.dump_grace, settings.dump_quiet, settings.unkillable_after
+        )
+        self._nursery = Nursery(
+            Upbringing(
+                settings.app,
+                settings.session_id,
+                settings.preload,
+                settings.environment,
+                settings.load_timeout,
+                settings.dump_grace,
+                settings.healthy_after,
+            ),
+            self,
+            self._loop,
+        )
+        self._inbox = frames.Inbox(1)
+        self._lives = 0
+        self._slots: dict[int, Slot] = {}  # by life; all that are not gone
+        self._early: dict[int, dict[str, Any]] = {}  # READY frames that outran the pid
+        self._kills: dict[int, Kill] = {}
+        self._timers: dict[int, asyncio.TimerHandle] = {}  # what a slot must do by when
+        self._unkillable: set[Slot] = set()
+        self._burials = 0
+        self._types: dict[int, list[JobType]] = {}  # by generation, until told
+        self._told: set[int] = set()
+        self._reload: Reload | None = None
+        self._reload_again = False
+        self._streak = 0  # slots that died before they had done anything, in a row
+        self._stopping = False
+        self._closed = False
+        self._launch_timer: asyncio.TimerHandle | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._emptied = asyncio.Event()
+        for pool, count in settings.pools.items():
+            self._add_seats(pool, count)
+        total = len(self.seats)
+        self._bucket = TokenBucket(max(2.0, total / 2), 2.0 * total + 4, self._loop.time())
+
+    # What the supervisor asks -------------------------------------------------------------------
 
     def start(self) -> None:
         """Becomes the subreaper of everything below and asks for the template and the slots."""
+        linux.adopt_orphans()
+        self._nursery.start()
+        self._sweep()
 
     def idle_slots(self) -> list[Slot]:
         """Those that can be given a job now."""
-        raise NotImplementedError
+        return [
+            seat.slot
+            for seat in self.seats
+            if seat.slot is not None and seat.slot.stage is Stage.IDLE
+        ]
 
     def busy(self) -> list[Slot]:
         """Those that run something, those that are being killed included."""
-        raise NotImplementedError
+        return [slot for slot in self._slots.values() if slot.running is not None]
 
     def slots(self) -> list[Slot]:
         """All that are not gone."""
-        raise NotImplementedError
+        return list(self._slots.values())
+
+    @property
+    def wanted(self) -> int:
+        """How many slots there should be."""
+        return 0 if self._stopping else sum(seat.wanted for seat in self.seats)
 
     @property
     def degraded(self) -> bool:
         """Slots die before they have done anything, again and again: claiming is pointless."""
-        raise NotImplementedError
+        limit = max(3, len(self.seats))
+        if self._nursery.failures >= limit and not self._slots:
+            return True
+        if self._streak < limit:
+            return False
+        if any(self._is_well(slot) for slot in self._slots.values()):
+            self._streak = 0
+        return self._streak >= limit
 
     @property
     def empty(self) -> bool:
-        """No slot is left."""
-        raise NotImplementedError
+        """No slot is left, and nothing of theirs."""
+        return not self._slots and not self._burials
 
-    def kill(self, slot: Slot, reason: Reason, *, token: int | None = None) -> bool:
-        """Ends a slot by force; `on_death` follows within moments. Idempotent.
+    def kill(self, slot: Slot, reason: Reason, *, token: int | None = None, why: str = "") -> bool:
+        """Ends a slot by force; `on_death` follows within moments. True if it is being killed.
 
         First reads what the slot has already said: if the outcome of what it ran is there and the
         reason was only that job (TIMEOUT, CANCEL, LOST, INTERRUPT), the outcome counts - it has
         been delivered when this returns False - and the slot lives on. With `token`, kills only
-        while that claim is what runs.
+        while that claim is what runs. `why` goes on: "because it ...".
         """
-        raise NotImplementedError
+        if slot.is_being_killed:
+            return slot.stage is Stage.KILLING
+        running = slot.running
+        if token is not None and (running is None or running.token != token):
+            return False
+        if running is not None:
+            if reason not in _ABOUT_THE_JOB:
+                slot.leaving = slot.leaving or reason  # it gets no other job meanwhile
+            slot.drain()
+            if slot.is_being_killed:
+                return True
+            if slot.running is not running and reason in {*_ABOUT_THE_JOB, Reason.MEMORY}:
+                return False
+        self._begin_kill(slot, reason, why)
+        return True
 
     def soft_timeout(self, slot: Slot, token: int) -> None:
         """Raises SoftTimeout in the handler, if it still runs that claim. Advisory."""
+        if slot.running is not None and slot.running.token == token:
+            slot.aim_soft_timeout(token)
 
     def leave(self, slot: Slot, reason: Reason = Reason.RECYCLE) -> None:
         """Ends a slot without force: at once if idle, else when its job has ended."""
+        if slot.stage in (Stage.STARTING, Stage.IDLE, Stage.BUSY):
+            slot.leaving = slot.leaving or reason
+            if slot.stage is Stage.IDLE:
+                slot.stop()
 
     def resize(self, pool: str, slots: int) -> None:
         """Wants another number of slots; surplus ones leave when their job has ended."""
+        seats = [seat for seat in self.seats if seat.pool == pool]
+        for seat in seats[:slots]:
+            seat.wanted = True
+        for seat in seats[slots:]:
+            seat.wanted = False
+            for slot in seat.slots():
+                self.leave(slot)
+        self._add_seats(pool, slots - len(seats))
+        self.launch_missing()
 
     def reload(self) -> None:
-        """Starts a new generation from the code on disk; see `reload.py`."""
+        """Starts a new generation from the code on disk; see `reload.py`.
+
+        Asked for while another reload is being tried, it happens once that is decided.
+        """
+        if self._stopping:
+            return
+        if self._reload is not None and self._reload.step in (Step.LOADING, Step.PROVING):
+            self._reload_again = True
+            return
+        self._reload_again = False
+        self._reload = Reload(self, self._nursery)
 
     def quiet_stop(self) -> None:
         """Starts nothing any more; idle slots leave now and busy ones when their job has ended."""
+        self._stopping = True
+        self._nursery.close()
+        for slot in self.slots():
+            if slot.stage is Stage.STARTING:
+                self.kill(slot, Reason.STOP)
+            else:
+                self.leave(slot, Reason.STOP)
+        self._look_if_empty()
 
     def kill_all(self, reason: Reason) -> None:
-        """Ends every slot by force."""
+        """Ends every slot by force. They are replaced, unless `quiet_stop` was called."""
+        for slot in self.slots():
+            self.kill(slot, reason)
 
     async def wait_empty(self) -> None:
         """Returns when no slot is left. For the end of a stop; nothing else waits."""
+        self._look_if_empty()
+        await self._emptied.wait()
+
+    async def end(self) -> None:
+        """Kills and reaps what is left and gives everything back. Takes seconds at the most."""
+        self.quiet_stop()
+        self.kill_all(Reason.STOP)
+        try:
+            async with asyncio.timeout(self._settings.unkillable_after + 2.0):
+                await self.wait_empty()
+        except TimeoutError:
+            pass  # they were reported as unkillable; PDEATHSIG and systemd come after us
+        self.close()
 
     def close(self) -> None:
-        """Gives everything back: the template and what is left of the slots are killed."""
+        """Gives everything back. What is left of the processes dies with this one."""
+        self._closed = self._stopping = True
+        self._nursery.close()
+        for timer in (self._launch_timer, self._sweep_timer, *self._timers.values()):
+            if timer is not None:
+                timer.cancel()
+        self._timers.clear()
+        for slot in (*self._slots.values(), *self._unkillable):
+            slot.strike()
+            slot.close()
+            slot.forget_process()
+        self._slots.clear()
+        self._unkillable.clear()
+
+    def watch(self, running: Running) -> None:
+        """A job was given. `Deadlines` puts itself here."""
+
+    # Want and have ------------------------------------------------------------------------------
+
+    def launch_missing(self) -> None:
+        """Asks for a slot for every seat that is empty and may be filled now."""
+        template = self._nursery.current
+        if self._stopping or template is None:
+            return
+        now = self._loop.time()
+        later = [seat.not_before for seat in self.seats if seat.slot is None and seat.wanted]
+        later = [when for when in later if when > now]
+        for seat in self.seats:
+            if seat.slot is not None or not seat.wanted or seat.not_before > now:
+                continue
+            if not template.can_spawn():
+                break  # comes back when it has answered
+            if seat.charged and not self._bucket.take(now):
+                later.append(now + self._bucket.seconds_until_next(now))
+                break
+            seat.slot = self._launch(seat, template)
+            if seat.slot is None:
+                later.append(now + _RETRY_SECONDS)
+                break
+            seat.charged = False
+        self._launch_again(min(later, default=None))
+
+    def launch_heir(self, seat: Seat, template: Template) -> bool:
+        """Asks for a slot that will take this seat from an older one."""
+        seat.heir = self._launch(seat, template)
+        return seat.heir is not None
+
+    def take_seat(self, seat: Seat) -> None:
+        """The seat's heir, which is ready, sits down and may be given work."""
+        heir, seat.heir = seat.heir, None
+        seat.slot = heir
+        if heir is not None:
+            self._offer(heir)
+
+    def _launch(self, seat: Seat, template: Template) -> Slot | None:
+        self._lives += 1
+        life = self._lives
+        mark = launch.marker(self._settings.session_id, seat.number, life)
+        try:
+            ends, theirs = open_ends(mark)
+        except OSError as error:
+            self.say(Notice.SLOT_DELAYED, None, f"slot {seat.number} cannot be started: {error}")
+            return None
+        slot = Slot(
+            self,
+            self._listener,
+            self._loop,
+            self._inbox,
+            number=seat.number,
+            pool=seat.pool,
+            generation=template.generation,
+            life=life,
+            mark=mark,
+            ends=ends,
+        )
+        slot.retire_after = self._service()
+        asked = template.spawn(seat.number, life, theirs)
+        frames.close_descriptors(theirs)
+        if not asked:  # it is dying: its successor comes back here
+            slot.close()
+            return None
+        self._slots[life] = slot
+        self._set_timer(slot, _SPAWN_TIMEOUT, template.strike)
+        return slot
+
+    def _service(self) -> int:
+        """Jobs until a slot is recycled, spread so that they do not all leave at once."""
+        most = self._settings.max_jobs_per_slot
+        if most is None:
+            return 0
+        return max(1, round(most * random.uniform(0.9, 1.1)))  # noqa: S311 - spreads a load
+
+    def _add_seats(self, pool: str, count: int) -> None:
+        first = max((seat.number for seat in self.seats), default=0) + 1
+        self.seats += [Seat(number, pool) for number in range(first, first + max(count, 0))]
+
+    def _launch_again(self, when: float | None) -> None:
+        if self._launch_timer is not None:
+            self._launch_timer.cancel()
+            self._launch_timer = None
+        if when is not None:
+            self._launch_timer = self._loop.call_at(when, self.launch_missing)
+
+    # A slot is born -----------------------------------------------------------------------------
+
+    def slot_spawned(self, life: int, pid: int, why: str) -> None:
+        """Told by the template, through the nursery, before the slot is ready."""
+        slot = self._slots.get(life)
+        if slot is None:  # given up meanwhile: its socket is closed, so it leaves by itself
+            return
+        try:
+            if not pid:
+                raise OSError(why)
+            slot.spawned(pid)
+        except OSError as error:
+            self._never_born(slot, f"slot {slot.number} could not be started: {error}")
+            return
+        if slot.stage is Stage.KILLING:
+            self._kills[life].strike()
+        else:
+            self._set_timer(slot, self._settings.boot_timeout, self._boot_hangs, slot)
+            body = self._early.pop(life, None)
+            if body is not None:
+                self.became_ready(slot, body)
+        self.launch_missing()
+
+    def became_ready(self, slot: Slot, body: dict[str, Any]) -> None:
+        """Told by the slot."""
+        if not slot.pid:  # its word was quicker than the template's
+            self._early[slot.life] = body
+            return
+        if body.get("pid") != slot.pid or body.get("life") != slot.life:
+            raise frames.FrameError("a slot said that it was another one")
+        if "types" in body and slot.generation not in self._told:
+            self._types[slot.generation] = read_types(body)
+        self._clear_timer(slot)
+        slot.ready_ns = monotonic_ns()
+        took = (slot.ready_ns - slot.since_ns) / 1e9
+        self.say(Notice.SLOT_READY, slot, f"slot {slot.number} is ready after {took:.3f} s")
+        for seat in self.seats:
+            if seat.heir is slot and self._reload is not None:
+                self._reload.heir_ready(seat)
+                return
+        self.announce(slot.generation)
+        self._offer(slot)
+
+    def could_not_load(self, slot: Slot, body: dict[str, Any]) -> None:
+        """Told by the slot, which is about to leave."""
+        is_heir = any(seat.heir is slot for seat in self.seats)
+        self.load_failed(load_failure(slot.generation, body, is_heir))
+
+    def announce(self, generation: int) -> None:
+        """Tells of the types of a generation, once, when they are known."""
+        if generation not in self._told and generation in self._types:
+            self._told.add(generation)
+            self._listener.on_types(generation, self._types.pop(generation))
+
+    def _offer(self, slot: Slot) -> None:
+        if slot.leaving is not None:
+            slot.stop()
+        else:
+            slot.offer()
+
+    # A slot leaves, or is made to ---------------------------------------------------------------
+
+    def told_to_leave(self, slot: Slot) -> None:
+        """Told by the slot when it has sent STOP."""
+        self._set_timer(slot, _LEAVE_TIMEOUT, self._leaves_too_slowly, slot)
+
+    def lost_channel(self, slot: Slot) -> None:
+        """Told by the slot: most often it is dying, and its pidfd is about to say so."""
+        if slot.stage is Stage.IDLE:
+            slot.stage = Stage.LEAVING
+        self._set_timer(slot, _CHANNEL_GRACE, self._outlived_channel, slot)
+
+    def distrust(self, slot: Slot, why: str) -> None:
+        """Told by the slot when the process spoke nonsense."""
+        if not slot.is_being_killed:
+            self._begin_kill(slot, Reason.CRASH, f"spoke nonsense: {why}")
+
+    def _begin_kill(self, slot: Slot, reason: Reason, why: str) -> None:
+        self._clear_timer(slot)
+        kill = Kill(slot, reason, why, self._loop, self._patience, self._give_up)
+        self._kills[slot.life] = kill
+        hangs = slot.running is not None or slot.stage is Stage.STARTING
+        kill.begin(dump=hangs and reason not in _WITHOUT_DUMP)
+
+    def _boot_hangs(self, slot: Slot) -> None:
+        took = f"{self._settings.boot_timeout:g} s"
+        self._begin_kill(slot, Reason.BOOT, f"had not imported the app after {took}")
+
+    def _leaves_too_slowly(self, slot: Slot) -> None:
+        self._begin_kill(slot, slot.leaving or Reason.STOP, "was told to leave and did not")
+
+    def _outlived_channel(self, slot: Slot) -> None:
+        why = "closed its channel and went on (did its job execute another program?)"
+        self._begin_kill(slot, Reason.CRASH, why)
+
+    # A slot is gone -----------------------------------------------------------------------------
+
+    def exited(self, slot: Slot) -> None:
+        """Told by its pidfd. The order is `burial.py`'s; a full outcome in its socket counts."""
+        slot.strike()
+        if slot in self._unkillable:  # told of long ago
+            self._unkillable.discard(slot)
+            reap(slot.pid, killed=True)
+            slot.forget_process()
+            return
+        kill = self._kills.pop(slot.life, None)
+        if kill is None:
+            slot.leaving = slot.leaving or Reason.CRASH  # so that it is given nothing more
+            if slot.stage is Stage.IDLE:
+                slot.stage = Stage.LEAVING
+            slot.drain()
+            kill = self._kills.pop(slot.life, None)  # what it said last was nonsense
+        if kill is not None:
+            kill.over()
+        running = slot.running
+        remains = reap(slot.pid, killed=kill is not None)
+        death = certify(slot, running, kill, remains)
+        self._remove(slot)
+        slot.forget_process()
+        self._vacate(slot, death.reason, with_job=running is not None)
+        self._bury(slot, slot.pid, lambda: self._listener.on_death(slot, running, death))
+
+    def _give_up(self, slot: Slot) -> None:
+        """It does not die. It is replaced all the same, and reaped if it ever does."""
+        kill = self._kills.pop(slot.life)
+        running = slot.running
+        death = certify(slot, running, kill, NO_REMAINS)
+        if slot.pidfd >= 0:
+            self._unkillable.add(slot)
+        self._remove(slot)
+        self._vacate(slot, death.reason, with_job=running is not None)
+        self.say(
+            Notice.UNKILLABLE,
+            slot,
+            f"slot {slot.number} (process {slot.pid}) does not die, although it was killed "
+            f"{self._settings.unkillable_after:g} s ago: it hangs in the kernel, most often in "
+            "input or output on a device or server that is away. Another slot takes its place",
+        )
+        self._listener.on_death(slot, running, death)
+        self._look_if_empty()
+
+    def _never_born(self, slot: Slot, why: str) -> None:
+        """It has no process, or none whose number is known; then it is found by its mark."""
+        kill = self._kills.pop(slot.life, None)
+        if kill is not None:
+            kill.over()
+        self._remove(slot)
+        self._vacate(slot, Reason.BOOT, with_job=False)
+        self.say(Notice.SLOT_DELAYED, slot, why)
+        death = Death(Reason.BOOT, NO_REMAINS.exit, why, None, 0, 0.0, False, 0)
+        self._bury(slot, -1, lambda: self._listener.on_death(slot, None, death))
+
+    def _remove(self, slot: Slot) -> None:
+        self._clear_timer(slot)
+        self._early.pop(slot.life, None)
+        slot.close()
+        slot.stage = Stage.GONE
+        self._slots.pop(slot.life, None)
+
+    def _vacate(self, slot: Slot, reason: Reason, *, with_job: bool) -> None:
+        """The seat is free; how soon it is taken again depends on why."""
+        self._count(slot, reason, with_job)
+        for seat in self.seats:
+            if seat.slot is slot:
+                seat.slot = None
+                self._penalise(seat, slot, reason, with_job)
+                if seat.heir is not None and seat.heir.ready_ns:
+                    self.take_seat(seat)
+            elif seat.heir is slot:
+                seat.heir = None
+                if self._reload is not None:
+                    self._reload.heir_died(seat)
+        self.seats = [seat for seat in self.seats if seat.wanted or seat.slots()]
+        if self._reload is not None:
+            self._reload.look_again()
+        self._reload_if_asked()
+        self.launch_missing()
+
+    def _penalise(self, seat: Seat, slot: Slot, reason: Reason, with_job: bool) -> None:
+        if slot.finished and self._is_well(slot):
+            seat.backoff.reset()
+        seat.charged = reason in _UNWANTED
+        if reason is not Reason.CRASH and reason is not Reason.BOOT:
+            return
+        delay = seat.backoff.next_delay(_LONGEST_DELAY_AFTER_JOB if with_job else None)
+        seat.not_before = self._loop.time() + delay
+        if delay > 1.0 and not self._stopping:
+            sentence = f"slot {slot.number} keeps dying; the next one starts in {delay:.1f} s"
+            self.say(Notice.SLOT_DELAYED, slot, sentence)
+
+    def _count(self, slot: Slot, reason: Reason, with_job: bool) -> None:
+        if slot.finished:
+            self._streak = 0
+        elif reason is Reason.BOOT or (reason is Reason.CRASH and not with_job):
+            self._streak += 1
+
+    def _is_well(self, slot: Slot) -> bool:
+        if not slot.ready_ns:
+            return False
+        return monotonic_ns() - slot.ready_ns >= self._settings.healthy_after * 1e9
+
+    def _bury(self, slot: Slot, session: int, tell: Callable[[], None]) -> None:
+        self._burials += 1
+
+        def over(left: list[int]) -> None:
+            self._burials -= 1
+            if left:
+                self.say(
+                    Notice.LEAKED,
+                    slot,
+                    f"processes {left} that a job of slot {slot.number} had started do not die",
+                )
+            try:
+                tell()
+            finally:
+                self._look_if_empty()
+
+        Burial(strays.Hunt(slot.mark, session), self._loop, self._own_pids, over).go_on()
+
+    # Templates ----------------------------------------------------------------------------------
+
+    def template_ready(self, template: Template) -> None:
+        """Told by the nursery."""
+        if template.types is not None:
+            self._types[template.generation] = template.types
+        if template is self._nursery.next and self._reload is not None:
+            self._reload.template_ready(template)
+            self._reload_if_asked()
+            return
+        self.announce(template.generation)
+        if self._reload is not None:
+            self._reload.look_again()
+        self.launch_missing()
+
+    def template_gone(self, template: Template) -> None:
+        """Told by the nursery. What it was asked for and did not answer may exist or not."""
+        for life in template.pending:
+            if (slot := self._slots.get(life)) is not None and not slot.pid:
+                self._never_born(slot, f"slot {slot.number} lost its template while it was born")
+        template.pending.clear()
+        reload = self._reload
+        if reload is not None and template is self._nursery.next:
+            reload.fail(f"its template {template.exit.sentence}")
+            self._reload_if_asked()
+        self._look_if_empty()
+
+    def template_printed(self, line: str) -> None:
+        """Told by the nursery."""
+        self._listener.on_output(None, None, line)
+
+    def load_failed(self, failure: LoadFailure) -> None:
+        """Told by the nursery, or by a slot."""
+        self._listener.on_load_failed(failure)
+
+    def say(self, notice: Notice, slot: Slot | None, sentence: str) -> None:
+        """Something worth logging happened."""
+        self._listener.on_notice(notice, slot, sentence)
+
+    def _reload_if_asked(self) -> None:
+        decided = self._reload is None or self._reload.step in (Step.RELIEVING, Step.OVER)
+        if self._reload_again and decided:
+            self.reload()
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _own_pids(self) -> set[int]:
+        slots = (*self._slots.values(), *self._unkillable)
+        return {slot.pid for slot in slots if slot.pid} | set(self._nursery.pids())
+
+    def _sweep(self) -> None:
+        """Reaps orphans that nobody watches. Not while a slot's number may be unknown."""
+        if not self._nursery.expects_births():
+            strays.reap_unknown(self._own_pids())
+        self._sweep_timer = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _look_if_empty(self) -> None:
+        if self._stopping and self.empty and self._nursery.empty:
+            self._emptied.set()
+
+    def _set_timer(
+        self, slot: Slot, seconds: float, then: Callable[..., None], *arguments: Any
+    ) -> None:
+        self._clear_timer(slot)
+        self._timers[slot.life] = self._loop.call_later(seconds, then, *arguments)
+
+    def _clear_timer(self, slot: Slot) -> None:
+        timer = self._timers.pop(slot.life, None)
+        if timer is not None:
+            timer.cancel()

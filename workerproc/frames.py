@@ -9,6 +9,7 @@ to raise in the supervisor's loop (`FrameError`).
 from __future__ import annotations
 
 import array
+import fcntl
 import json
 import os
 import socket
@@ -21,8 +22,8 @@ from typing import Any, NamedTuple
 INLINE_LIMIT = 120 * 1024
 #: Room for any frame that a peer may send inline.
 RECEIVE_SIZE = 160 * 1024
-#: No frame is larger, inline or not.
-FRAME_LIMIT = 64 * 1024 * 1024
+#: No frame is larger, inline or not: its reader decodes it within one turn of a loop.
+FRAME_LIMIT = 8 * 1024 * 1024
 
 
 class FrameError(Exception):
@@ -74,6 +75,9 @@ class Done(NamedTuple):
 _JOB = struct.Struct("<BqqQIIIddHHhhI")
 _DONE = struct.Struct("<BQQQ")
 _ABSENT = -1
+_CUT = socket.MSG_TRUNC | socket.MSG_CTRUNC
+#: The size of a DONE frame: with the first byte, enough to know one.
+DONE_SIZE = _DONE.size
 
 
 def pack_job(job: Job) -> bytes:
@@ -194,7 +198,7 @@ def send(peer: socket.socket, frame: bytes, descriptors: tuple[int, ...] = ()) -
     ConnectionResetError when it is gone.
     """
     if len(frame) > INLINE_LIMIT and not descriptors:
-        memory = os.memfd_create("jobctl-frame", os.MFD_CLOEXEC)
+        memory = os.memfd_create("jobctl-frame", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             with open(memory, "wb", closefd=False) as file:
                 file.write(frame)
@@ -207,23 +211,49 @@ def send(peer: socket.socket, frame: bytes, descriptors: tuple[int, ...] = ()) -
         peer.send(frame)
 
 
-def receive(peer: socket.socket, most_descriptors: int = 1) -> tuple[bytes, list[int]]:
-    """One frame and the descriptors that came with it; `b""` when the peer has closed.
+class Inbox:
+    """Where frames arrive: one buffer, used again and again.
 
-    Raises BlockingIOError when nothing is there, FrameError when what came is too large.
+    Room for the largest frame, asked of the allocator anew for each of them, would cost more than
+    all the rest of a small job: 17 us of 20.
     """
-    room = socket.CMSG_SPACE(most_descriptors * array.array("i").itemsize)
-    frame, ancillary, flags, _ = peer.recvmsg(RECEIVE_SIZE, room, socket.MSG_CMSG_CLOEXEC)
-    descriptors = _descriptors(ancillary)
-    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-        _close(descriptors)
-        raise FrameError("a frame was larger than any frame may be")
-    if frame[:1] == bytes((Kind.LARGE,)):
-        if len(descriptors) != 1:
-            _close(descriptors)
-            raise FrameError("a large frame came without its memory file")
-        return _read_memory(descriptors[0]), []
-    return frame, descriptors
+
+    __slots__ = ("_buffers", "_room", "_view")
+
+    def __init__(self, most_descriptors: int = 1) -> None:
+        buffer = bytearray(RECEIVE_SIZE)
+        self._buffers = (buffer,)
+        self._view = memoryview(buffer)
+        self._room = socket.CMSG_SPACE(most_descriptors * array.array("i").itemsize)
+
+    def receive(self, peer: socket.socket) -> tuple[bytes, list[int]]:
+        """One frame and the descriptors that came with it; `b""` when the peer has closed.
+
+        Raises BlockingIOError when nothing is there, FrameError when what came is too large, other
+        OSErrors when the connection broke.
+        """
+        size, ancillary, flags, _ = peer.recvmsg_into(
+            self._buffers, self._room, socket.MSG_CMSG_CLOEXEC
+        )
+        frame = bytes(self._view[:size])
+        if not ancillary and not flags & _CUT:
+            return frame, []
+        descriptors = _descriptors(ancillary)
+        if flags & _CUT:
+            close_descriptors(descriptors)
+            raise FrameError("a frame was larger than any frame may be")
+        if frame[:1] == bytes((Kind.LARGE,)):
+            if len(descriptors) != 1:
+                close_descriptors(descriptors)
+                raise FrameError("a large frame came without its memory file")
+            return _read_memory(descriptors[0]), []
+        return frame, descriptors
+
+
+def close_descriptors(descriptors: list[int]) -> None:
+    """For whoever got descriptors with a frame that should not have had any."""
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _send_with(peer: socket.socket, frame: bytes, descriptors: tuple[int, ...]) -> None:
@@ -241,14 +271,14 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 def _read_memory(memory: int) -> bytes:
     try:
+        # Only a memory file has seals. Anything else could make its reader wait: a pipe, a file of
+        # a server that is away.
+        fcntl.fcntl(memory, fcntl.F_GET_SEALS)
         size = os.fstat(memory).st_size
         if size > FRAME_LIMIT:
             raise FrameError(f"a frame of {size} bytes is larger than {FRAME_LIMIT}")
         return os.pread(memory, size, 0)
+    except OSError as error:
+        raise FrameError(f"a large frame's memory file cannot be read: {error}") from error
     finally:
         os.close(memory)
-
-
-def _close(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

@@ -15,17 +15,19 @@ import struct
 from typing import NamedTuple
 
 SIZE = 4096
-_STARTED = struct.Struct("<QQ")
+_STARTED = struct.Struct("<QQQ")
 _SOFT = struct.Struct("<Q")
 _STARTED_AT = 0
 _SOFT_AT = 64  # a cache line of its own
 
 
 class Started(NamedTuple):
-    """Which claim's handler was started last, and when (CLOCK_MONOTONIC, nanoseconds)."""
+    """Which claim's handler was started last, when (CLOCK_MONOTONIC), and what CPU time the process
+    had used by then. Nanoseconds."""
 
     token: int
     at_ns: int
+    cpu_ns: int
 
 
 class Page:
@@ -35,18 +37,18 @@ class Page:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     @staticmethod
-    def create() -> int:
+    def create(name: str) -> int:
         """A new memory file of the right size, empty. The caller closes it."""
-        descriptor = os.memfd_create("jobctl-page", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
         os.ftruncate(descriptor, SIZE)
         return descriptor
 
-    def note_started(self, token: int, at_ns: int) -> None:
-        """The handler of this claim starts now. Token 0 says that none runs."""
-        _STARTED.pack_into(self._memory, _STARTED_AT, token, at_ns)
+    def note_started(self, token: int, at_ns: int, cpu_ns: int) -> None:
+        """The handler of this claim starts now."""
+        _STARTED.pack_into(self._memory, _STARTED_AT, token, at_ns, cpu_ns)
 
     def started(self) -> Started:
-        """What was noted last; `Started(0, 0)` on a fresh page."""
+        """What was noted last; `Started(0, 0, 0)` on a fresh page."""
         return Started(*_STARTED.unpack_from(self._memory, _STARTED_AT))
 
     def aim_soft_timeout(self, token: int) -> None:

@@ -1,0 +1,127 @@
+"""Processes that a slot's job left behind, and children that are nobody's.
+
+The supervisor adopts every orphan below it (it is a child subreaper), so a process that escaped
+its slot's group and session becomes visible here as a child that is neither slot nor template.
+Whose it was is told by its session, by the marker in its environment, or, where it was forked
+without exec, by the slot's page that it still maps. A child of ours stays a zombie until we reap
+it, so its number cannot have been given to somebody else meanwhile; signals still go by pidfd.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from jobctl.workerproc import launch
+
+_PROC = Path("/proc")
+
+
+def children() -> set[int]:
+    """The pids of all children of this process, the dead ones included."""
+    found: set[int] = set()
+    for task in (_PROC / "self" / "task").iterdir():
+        try:
+            found.update(map(int, (task / "children").read_text().split()))
+        except FileNotFoundError:  # a kernel without that list, or a thread that has just ended
+            found.update(_children_by_scan())
+    return found
+
+
+class Hunt:
+    """Kills what one slot left behind, round by round.
+
+    What a killed process had started is adopted only once that process is dead, so the caller
+    comes back for another round until there is nothing left.
+    """
+
+    def __init__(self, mark: str, session: int) -> None:
+        self._mark = mark
+        self._session = session
+        self._caught: dict[int, int] = {}  # pid -> pidfd: a dying process has no marks any more
+
+    def round(self, spared: Collection[int]) -> int:
+        """How many there still were. `spared` are the pids of slots and templates."""
+        for pid in children() - set(spared) - self._caught.keys():
+            if _belongs(pid, self._mark, self._session):
+                with contextlib.suppress(OSError):  # no descriptor left: again next round
+                    self._caught[pid] = os.pidfd_open(pid)
+        for pid, pidfd in list(self._caught.items()):
+            # EPERM: it became another user. It is counted, and the caller gives up at some point.
+            with contextlib.suppress(PermissionError, ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            if _reap(os.P_PIDFD, pidfd):
+                os.close(self._caught.pop(pid))
+        return len(self._caught)
+
+    def give_up(self) -> list[int]:
+        """The pids of those that would not die, if any."""
+        left = list(self._caught)
+        while self._caught:
+            os.close(self._caught.popitem()[1])
+        return left
+
+
+def reap_unknown(known: Collection[int]) -> int:
+    """Reaps dead children that are neither slots nor templates. How many.
+
+    Peeks first: a slot's status is read once, by whoever watches its pidfd.
+    """
+    reaped = 0
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            peek = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if peek is None:
+                return reaped
+            if peek.si_pid in known:
+                break
+            reaped += _reap(os.P_PID, peek.si_pid)
+        for pid in children() - set(known):
+            reaped += _reap(os.P_PID, pid)
+    return reaped
+
+
+def is_child(pid: int) -> bool:
+    """Whether a process is a child of this one, dead or alive."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _belongs(pid: int, mark: str, session: int) -> bool:
+    """Cheapest question first; the later ones read the other process's memory map."""
+    process = _PROC / str(pid)
+    try:
+        after_name = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        if int(after_name[3]) == session:
+            return True
+        if f"{launch.MARKER}={mark}\0".encode() in (process / "environ").read_bytes():
+            return True
+        return f"/memfd:{launch.page_name(mark)} ".encode() in (process / "maps").read_bytes()
+    except (OSError, IndexError, ValueError):  # gone meanwhile, or another user's by set-uid
+        return False
+
+
+def _reap(by: int, which: int) -> bool:
+    """Whether it is gone: reaped now, or by somebody else before."""
+    try:
+        return os.waitid(by, which, os.WEXITED | os.WNOHANG) is not None
+    except ChildProcessError:
+        return True
+
+
+def _children_by_scan() -> Iterator[int]:
+    own = os.getpid()
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text(errors="replace")
+            except OSError:
+                continue
+            if int(stat.rpartition(")")[2].split()[1]) == own:
+                yield int(entry.name)

@@ -1,0 +1,175 @@
+"""One attempt: runs a handler and says what came out, in one frame.
+
+Whatever the handler does - returns, raises anything at all, calls sys.exit(), leaves tasks behind -
+an answer comes out, and everything in it can be stored. Only a process that dies, or is killed,
+gives none.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import json
+import math
+import signal
+from time import monotonic_ns, process_time_ns
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from jobctl.store.json_values import result_text
+from jobctl.workerproc import frames
+from jobctl.workerproc.context import Context, Token
+from jobctl.workerproc.coroutines import Coroutines
+from jobctl.workerproc.errors import Cancelled, Permanent, RetryAfter, Snooze, SoftTimeout
+from jobctl.workerproc.failure import describe
+from jobctl.workerproc.frames import Done, Job, Kind
+from jobctl.workerproc.page import Page
+from jobctl.workerproc.registry import Registry
+
+if TYPE_CHECKING:
+    from jobctl.workerproc.job import Job as Declared
+
+#: The class of a failure that is the result's, not the handler's.
+UNSTORABLE_RESULT: Final = "unstorable_result"
+
+_NOTHING: Final = object()
+
+
+class Attempts:
+    """Runs the attempts of one slot, one after the other."""
+
+    def __init__(self, registry: Registry, page: Page) -> None:
+        self._registry = registry
+        self._page = page
+        self._coroutines = Coroutines()
+        self._token = 0  # of what runs
+        self._inside = False  # the handler's code is what runs, so it may be interrupted
+
+    def run(self, job: Job) -> bytes:
+        """Runs it; the answer is a DONE or an ENDED frame."""
+        declared = self._registry.get(job.type)
+        started_ns = monotonic_ns()
+        self._page.note_started(job.token, started_ns, process_time_ns())
+        if declared is None:
+            return _unrunnable(job, started_ns, f"this code has no job type {job.type!r}")
+        if job.schema_version > declared.job_type.schema_version:
+            return _unrunnable(
+                job,
+                started_ns,
+                f"the arguments are of version {job.schema_version}, and this code knows "
+                f"{job.type} up to version {declared.job_type.schema_version}",
+            )
+        try:
+            arguments = declared.bind(json.loads(job.args))
+        except BaseException as error:  # a stranger's annotations may raise anything
+            return _ended(job, started_ns, {**_failure(error), "permanent": True})
+        try:
+            result = self._call(job, declared, arguments, started_ns)
+        except BaseException as error:  # SystemExit too: the slot lives on
+            return _ended(job, started_ns, _what_it_means(error, declared))
+        if result is None:
+            return frames.pack_done(Done(job.token, started_ns, monotonic_ns()))
+        return _ended(job, started_ns, _with_result(result))
+
+    def on_soft_timeout(self, signum: int, frame: FrameType | None) -> None:
+        """The signal handler: raises in the handler, if it is still the one that is meant."""
+        if not self._inside or self._page.soft_timeout_aim() != self._token:
+            return
+        if not self._coroutines.interrupt():
+            raise SoftTimeout("the soft time-out of this job has come")
+
+    def _call(
+        self, job: Job, declared: Declared[Any, Any], arguments: dict[str, Any], started_ns: int
+    ) -> Any:
+        context = Context(
+            type=job.type,
+            job_id=job.job_id,
+            key=job.key,
+            subject=job.subject,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            token=Token(job.session_id, job.token),
+            deadline=started_ns / 1e9 + job.hard_seconds,
+        )
+        if job.soft_seconds:
+            # A handler before may have put its own in this place.
+            signal.signal(signal.SIGUSR1, self.on_soft_timeout)
+        result = _NOTHING
+        self._token = job.token
+        try:
+            try:
+                self._inside = True
+                # In a context of its own: nothing that it sets there is seen by the next job.
+                result = contextvars.copy_context().run(declared.handler, context, **arguments)
+                if result is not None and inspect.iscoroutine(result):
+                    coroutine, result = result, _NOTHING
+                    result = self._coroutines.run(coroutine)
+            finally:
+                self._inside = False
+        except SoftTimeout:
+            # Between the handler's return and the line above it comes too late to count.
+            if result is _NOTHING:
+                raise
+        return result
+
+
+def _unrunnable(job: Job, started_ns: int, why: str) -> bytes:
+    return _ended(job, started_ns, {"outcome": "unrunnable", "why": why})
+
+
+def _with_result(result: Any) -> dict[str, Any]:
+    try:
+        return {"outcome": "succeeded", "result": result_text(result)}
+    except BaseException as error:  # a stranger's object may raise anything while it is read
+        return {**_failure(error), "error_class": UNSTORABLE_RESULT, "permanent": True}
+
+
+def _what_it_means(error: BaseException, declared: Declared[Any, Any]) -> dict[str, Any]:
+    """How an attempt ended whose handler let this out."""
+    match _alone(error):
+        case Snooze(seconds=seconds) if _is_delay(seconds):
+            return {"outcome": "snoozed", "snooze_seconds": seconds}
+        case Cancelled():
+            return {**_failure(error), "outcome": "cancelled"}
+        case SoftTimeout():
+            return {**_failure(error), "outcome": "timeout"}
+        case Permanent():
+            return {**_failure(error), "permanent": True}
+        case RetryAfter(seconds=seconds) if _is_delay(seconds):
+            return {**_failure(error), "retry_after_seconds": seconds}
+        case _:
+            return {**_failure(error), "permanent": _is_permanent(error, declared)}
+
+
+def _alone(error: BaseException) -> BaseException:
+    """What a task group wraps is still what was raised, if there is nothing beside it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _is_delay(seconds: object) -> bool:
+    return type(seconds) in (int, float) and 0 <= seconds < math.inf  # type: ignore[operator]
+
+
+def _is_permanent(error: BaseException, declared: Declared[Any, Any]) -> bool:
+    try:
+        return declared.retry.is_permanent(error)
+    except BaseException:  # a metaclass may have an __instancecheck__ of its own
+        return False
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    failure = describe(error)
+    return {
+        "outcome": "failed",
+        "error_class": failure.error_class,
+        "error_code": failure.error_code,
+        "error": failure.error,
+        "stack": failure.stack,
+    }
+
+
+def _ended(job: Job, started_ns: int, how: dict[str, Any]) -> bytes:
+    times = {"token": job.token, "started_ns": started_ns, "ended_ns": monotonic_ns()}
+    return frames.pack(Kind.ENDED, {**how, **times})
