@@ -105,6 +105,18 @@ class Account:
             return os.access(path, os.X_OK)
         return self.spawn(["test", "-x", path], output=subprocess.DEVNULL).wait(30) == 0
 
+    def runs_in(self, pid: int, folder: Path) -> bool:
+        """Whether a process of this user has `folder` as its working directory."""
+        place = Path(f"/proc/{pid}/cwd")
+        try:
+            return place.readlink() == folder
+        except FileNotFoundError:
+            return False
+        except PermissionError:
+            # Root without CAP_SYS_PTRACE, as in most containers, may not look. The user may.
+            test: list[str | Path] = ["test", place, "-ef", folder]
+            return self.spawn(test, output=subprocess.DEVNULL).wait(30) == 0
+
     def give_folder(self, path: Path) -> None:
         """Make `path` a folder of this user that nobody else may enter, or see that it is one."""
         with suppress(FileExistsError):

@@ -223,8 +223,11 @@ class EmbeddedPostgres:
         """End what a killed postmaster left: it would have told its children the same."""
         if flock.is_free(self.root / "serving"):
             return
-        for pid in postmaster.servants(self.cluster.data):
-            Postmaster(pid, "orphan").signal(signal.SIGQUIT)
+        account = Account.for_server(self.cluster.data)
+        for pid in postmaster.all_of(account.uid):
+            # By name and place: a shell in which somebody looks at the data is not meant.
+            if account.runs_in(pid, self.cluster.data):
+                Postmaster(pid, "orphan").signal(signal.SIGQUIT)
 
     def _forget_the_dead(self) -> None:
         """Remove the lock files of a dead postmaster that PostgreSQL would take for a live one.

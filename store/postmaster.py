@@ -66,14 +66,11 @@ def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def servants(data: Path) -> Iterator[int]:
-    """Every server process that runs in `data`: the postmaster's children, after its death too."""
+def all_of(uid: int) -> Iterator[int]:
+    """Every process that is called postgres and belongs to this user, of whatever server."""
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            # By its name as well: a shell in which somebody went to look at the data is not meant.
-            if (process / "cwd").readlink() == data and (
-                process / "comm"
-            ).read_text() == "postgres\n":
+        with suppress(OSError):  # ended meanwhile
+            if (process / "comm").read_text() == "postgres\n" and process.stat().st_uid == uid:
                 yield int(process.name)
 
 
