@@ -72,7 +72,7 @@ async def aenqueue(
     **options: Unpack[AllOptions],
 ) -> int:
     """`enqueue`, for those who like to see that a coroutine is one."""
-    return await enqueue_one(_require_async(conn, "aenqueue"), new_job(type, args, **options))
+    return await enqueue_one(require_async(conn, "aenqueue"), new_job(type, args, **options))
 
 
 @overload
@@ -109,7 +109,7 @@ def enqueue_many(
 
 async def aenqueue_many(conn: AsyncConnection, jobs: Jobs, /) -> list[int]:
     """`enqueue_many`, for those who like to see that a coroutine is one."""
-    return await enqueue_many(_require_async(conn, "aenqueue_many"), jobs)
+    return await enqueue_many(require_async(conn, "aenqueue_many"), jobs)
 
 
 def _checked(jobs: Jobs) -> list[NewJob]:
@@ -228,7 +228,7 @@ def _explained(error: psycopg.Error) -> Exception:
     return error
 
 
-def _require_async(conn: object, name: str) -> AsyncConnection:
+def require_async(conn: object, name: str) -> AsyncConnection:
     if isinstance(conn, psycopg.AsyncConnection):
         return conn
     if isinstance(conn, psycopg.Connection):

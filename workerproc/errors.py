@@ -78,7 +78,7 @@ class SoftTimeout(BaseException):
     """
 
 
-class DeclarationError(JobctlError):
+class DeclarationError(JobctlError, TypeError):
     """A job type that cannot be declared like this. The text names the function and the remedy."""
 
 
