@@ -43,7 +43,10 @@ class Annotations:
         return self._parameters(fresh, now_ns) if fresh else None
 
     def _parameters(self, fresh: list[tuple[Slot, Running]], now_ns: int) -> dict[str, Any]:
-        ages = [(now_ns - (slot.started_ns() or run.given_ns)) / 1e9 for slot, run in fresh]
+        ages = [
+            (now_ns - (started.at_ns if (started := slot.started()) else run.given_ns)) / 1e9
+            for slot, run in fresh
+        ]
         return {
             "jobs": [run.job_id for _, run in fresh],
             "tokens": [run.token for _, run in fresh],

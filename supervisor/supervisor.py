@@ -186,6 +186,8 @@ class Supervisor:
                 self._advance_the_stop()
                 self._note_the_turn()
                 await self._alarm.wait(self._next_due())
+        except Exception:
+            self._on_part_failed("the loop")
         finally:
             await self._close(tasks)
         return self._exit_code
@@ -312,11 +314,14 @@ class Supervisor:
                 self._exit_code = EXIT_CONFIGURATION
                 self._begin_stop("the schema", self._settings.drain_timeout)
             except Exception:
-                self._log.say(Event.PART_FAILED, part=name, stack=traceback.format_exc())
-                self._exit_code = EXIT_FAILED
-                self._begin_stop(f"{name} failed", 0.0)
+                self._on_part_failed(name)
 
         return asyncio.create_task(watched(), name=name)
+
+    def _on_part_failed(self, part: str) -> None:
+        self._log.say(Event.PART_FAILED, part=part, stack=traceback.format_exc())
+        self._exit_code = EXIT_FAILED
+        self._begin_stop(f"{part} failed", 0.0)
 
     def _begin_stop(self, because: str, patience: float) -> None:
         busy = len(self._fleet.busy())
