@@ -461,6 +461,19 @@ def test_a_short_folder_that_somebody_else_made(server_roots: Path) -> None:
     server.destroy()
 
 
+@as_root
+def test_a_short_folder_of_another_user(server_roots: Path) -> None:
+    """A plain folder of somebody who could replace the socket in it at any time."""
+    server = _server(server_roots / ("foreign-" * 15) / "pg")
+    server.cluster.run.mkdir()
+    os.chown(server.cluster.run, *_numbers(_stranger()))
+    try:
+        with pytest.raises(EmbeddedError, match="somebody else made it"):
+            server.start()
+    finally:
+        server.cluster.run.rmdir()
+
+
 def test_strange_characters_in_the_path(server_roots: Path) -> None:
     """Quotes, blanks, commas and backslashes mean something in PostgreSQL's files and in URLs."""
     server = _server(server_roots / 'it\'s "a" \\b, 100% é')
