@@ -22,6 +22,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Conninfo
 
+from jobctl.store.schema_name import checked_schema_name
+
 MASK: Final = "***"
 UNREADABLE: Final = f"{MASK} (a DSN that cannot be read)"
 
@@ -46,8 +48,6 @@ OUR_DEFAULTS: Final[Mapping[str, str]] = {
     "tcp_user_timeout": "25000",  # milliseconds
     "target_session_attrs": "read-write",  # after a failover, not the old primary
 }
-
-IDENTIFIER_LIMIT: Final = 63  # bytes; PostgreSQL would cut a longer name silently
 
 _DRIVER = re.compile(r"^(?:postgres|postgresql)(?:\+\w+)?://", re.IGNORECASE)
 _PORTS = re.compile(r"[0-9,]*")
@@ -102,7 +102,7 @@ def conninfo(dsn: str, *, schema: str, application_name: str, **parameters: str 
 
     Adds OUR_DEFAULTS where neither the DSN nor libpq's variables say anything, and the
     search_path behind the user's own `options`; `parameters` (of libpq) overrule both.
-    Raises DsnError.
+    Raises DsnError, and ValueError for a name that no schema can have.
     """
     theirs = _parameters(dsn)
     from_environment = {
@@ -132,13 +132,9 @@ def own_options(schema: str) -> str:
     """libpq's `options` that make `schema` the place of unqualified names.
 
     pg_temp comes last: left out, it would come first, and anybody's temporary table could
-    stand for one of ours.
+    stand for one of ours. Raises ValueError for a name that no schema can have.
     """
-    if not schema or "\0" in schema or len(schema.encode()) > IDENTIFIER_LIMIT:
-        raise DsnError(
-            f"{schema!r} cannot be the name of a schema: it takes 1 to {IDENTIFIER_LIMIT} bytes."
-        )
-    path = '"{}",pg_temp'.format(schema.replace('"', '""'))
+    path = '"{}",pg_temp'.format(checked_schema_name(schema).replace('"', '""'))
     # The server splits options at white space; a backslash keeps the next character as it is.
     return "-c search_path=" + re.sub(r"([\\\s])", r"\\\1", path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from jobctl.store.embedded import EmbeddedPostgres
+from jobctl.store.migrate import migrate
 from tests.waiting import until
 
 SCHEMA = "jobctl"
@@ -48,8 +48,7 @@ class MigratedDatabase:
 
     def __init__(self, server: EmbeddedPostgres) -> None:
         self.dsn = _create(server, "tests")
-        # By name and late: a broken migrator must fail the tests that need it, not all of them.
-        importlib.import_module("jobctl.store.migrate").migrate(self.dsn, schema=SCHEMA)
+        migrate(self.dsn, schema=SCHEMA)
         self._connection = psycopg.connect(self.dsn, autocommit=True)
         self._tables = self._names(TABLES)
         self._sequences = [(name, *self._sequence(name)) for name in self._names(SEQUENCES)]
