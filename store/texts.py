@@ -64,10 +64,10 @@ _MASKED: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             r"(?i)\b((?:proxy-)?authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?)"
-            r"(?:(bearer|basic|digest|token|apikey|negotiate|aws4-hmac-sha256)\s{1,4})?"
+            r"((?:bearer|basic|digest|token|apikey|negotiate|aws4-hmac-sha256)\s{1,4})?"
             r"[^\s\"',;)}\]]{1,4000}"
         ),
-        r"\1\2 ***",
+        r"\1\2***",
     ),
     (re.compile(r"(?i)\b(bearer\s{1,4})[a-z0-9._~+/=-]{8,4000}"), r"\1***"),
     (re.compile(r"(?i)\b((?:set-)?cookie[\"']?\s{0,4}:\s{0,4}[\"']?)[^\r\n\"']{1,4000}"), r"\1***"),
