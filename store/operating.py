@@ -1,0 +1,92 @@
+"""What an operator does to jobs and hosts, each with a line in the audit log.
+
+Two people may do the same at once: every statement moves only what still stands where it was seen,
+and says which. What was asked for, by whom and why is written in the transaction that does it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobctl.store.reading import Connection, Row
+from jobctl.store.statements import sql
+
+#: The most jobs that one transaction moves.
+BATCH = 1_000
+
+#: What moves jobs: `replay` and `hasten`.
+Verb = Callable[[Connection, Sequence[int], "Order"], list[int]]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Who wants something, why, and what they asked for."""
+
+    actor: str
+    reason: str | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def by_me(cls, reason: str | None, asked: Mapping[str, Any]) -> Order:
+        """By the user of this process; under sudo, by whoever used it."""
+        user = os.environ.get("SUDO_USER")
+        if not user:
+            try:
+                user = getpass.getuser()
+            except (KeyError, OSError):  # a number without a name, as in some containers
+                user = f"uid {os.getuid()}"
+        return cls(f"{user}@{socket.gethostname()}", reason, asked)
+
+
+def replay(connection: Connection, ids: Sequence[int], order: Order) -> list[int]:
+    """Queues dead jobs again with new budgets; returns those that were dead until now."""
+    return _move(connection, "replay_dead", ids, order)
+
+
+def hasten(connection: Connection, ids: Sequence[int], order: Order) -> list[int]:
+    """Queues scheduled and retrying jobs now; returns those that were waiting until now."""
+    return _move(connection, "hasten", ids, order)
+
+
+def drain(
+    connection: Connection, host: str | None, order: Order, *, undo: bool = False
+) -> list[Row]:
+    """Asks the supervisors of this host (None: of all) to claim nothing more, or to claim again.
+
+    Returns the `id` (of the session) and `host` of each that was asked; they follow within moments.
+    """
+    with connection.transaction():
+        asked = connection.execute(
+            sql("request_drain"),
+            {"host": host, "drain": not undo, "actor": order.actor, "reason": order.reason},
+        ).fetchall()
+        if asked:
+            connection.execute(sql("announce"))
+    return asked
+
+
+def drained(connection: Connection, sessions: Sequence[int]) -> list[Row]:
+    """How far these are: `id`, `host`, `draining`, `alive`, and how many `claims` they hold."""
+    return connection.execute(sql("read_drained"), {"sessions": list(sessions)}).fetchall()
+
+
+def _move(connection: Connection, statement: str, ids: Sequence[int], order: Order) -> list[int]:
+    with connection.transaction():
+        rows = connection.execute(
+            sql(statement),
+            {
+                "ids": list(ids),
+                "actor": order.actor,
+                "reason": order.reason,
+                "filter": json.dumps(order.asked),
+            },
+        ).fetchall()
+        if rows:
+            connection.execute(sql("ring"))
+    return [row["job_id"] for row in rows]

@@ -1,0 +1,19 @@
+-- read_dead_ids: which dead jobs match, those that died last first.
+-- Index: dead_since, read backwards; since and until are when they died.
+-- Parameters: queue, type, error (a pattern of ILIKE), since, until: each may be NULL; most.
+SELECT d.job_id
+FROM dead AS d
+CROSS JOIN LATERAL (
+    SELECT
+    FROM job AS j
+    WHERE j.id = d.job_id
+        AND (%(queue)s::text IS NULL OR j.queue = %(queue)s)
+        AND (%(type)s::text IS NULL OR j.type = %(type)s)
+        AND (%(error)s::text IS NULL OR j.failure_class ILIKE %(error)s
+            OR j.last_error_code ILIKE %(error)s OR j.last_error ILIKE %(error)s)
+    LIMIT 1
+) AS matching
+WHERE (%(since)s::timestamptz IS NULL OR d.dead_since >= %(since)s)
+    AND (%(until)s::timestamptz IS NULL OR d.dead_since < %(until)s)
+ORDER BY d.dead_since DESC, d.job_id DESC
+LIMIT %(most)s;

@@ -1,0 +1,17 @@
+-- read_ids_by_subject: as read_ids, for the jobs of one subject.
+-- Index: job_by_subject and history_by_subject.
+-- Parameters: subject; key, state, queue, type, error, since, until, after: each may be NULL; most.
+SELECT j.id
+FROM jobs AS j
+WHERE j.subject = %(subject)s
+    AND (%(key)s::text IS NULL OR j.key = %(key)s)
+    AND (%(state)s::text IS NULL OR j.state = %(state)s)
+    AND (%(after)s::bigint IS NULL OR j.id < %(after)s)
+    AND (%(queue)s::text IS NULL OR j.queue = %(queue)s)
+    AND (%(type)s::text IS NULL OR j.type = %(type)s)
+    AND (%(since)s::timestamptz IS NULL OR j.created_at >= %(since)s)
+    AND (%(until)s::timestamptz IS NULL OR j.created_at < %(until)s)
+    AND (%(error)s::text IS NULL OR j.failure_class ILIKE %(error)s
+        OR j.last_error_code ILIKE %(error)s OR j.last_error ILIKE %(error)s)
+ORDER BY j.id DESC
+LIMIT %(most)s;

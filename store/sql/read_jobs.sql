@@ -1,0 +1,36 @@
+-- read_jobs: these jobs, as the contract's view shows them.
+-- Index: the primary keys of job and of the placements, history_by_id.
+-- Parameters: ids.
+SELECT
+    id,
+    type,
+    queue,
+    priority,
+    state,
+    key,
+    subject,
+    owner,
+    args,
+    schema_version,
+    attempt,
+    max_attempts,
+    crashes,
+    run_at,
+    created_at,
+    started_at,
+    finished_at,
+    locked_by,
+    locked_until,
+    cancel_requested_at,
+    progress,
+    result,
+    failure_class,
+    last_error_code,
+    last_error,
+    first_failed_at,
+    last_failed_at,
+    stuck,
+    stuck_because,
+    dead_since
+FROM jobs
+WHERE id = ANY(%(ids)s::bigint[]);

@@ -1,0 +1,3 @@
+-- ring: something is due; commits with the rows that are.
+-- Parameters: none.
+SELECT ring();
