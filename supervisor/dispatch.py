@@ -34,6 +34,8 @@ MOMENT_SECONDS = 0.15
 #: Rings are limited to one in this time (`ring` in the schema); whatever was enqueued silently
 #: right after one is found by a look a little later.
 RING_SPACING_SECONDS = 0.020
+#: Until then it peeks this often: one page, and a claim only if a number was taken.
+PEEK_SECONDS = 0.005
 #: Without any ring: the truth is found by polling, a look below the marks each time.
 POLL_SECONDS = 1.0
 #: A look from 0, jittered.
@@ -103,6 +105,8 @@ class Dispatcher:
         self._link_generation = 0
         self._reread_at = 0.0
         self._look_at = 0.0  # the next look above, because somebody rang
+        self._peek_at = 0.0
+        self._highest_seq = 0  # of any lane: claimed, or peeked at and looked for
         self._below_at = 0.0
         self._whole_at = 0.0
         self._promote_at = 0.0
@@ -114,6 +118,7 @@ class Dispatcher:
         """There is work, perhaps: somebody rang, or rang for others a moment ago."""
         self._more = True
         self._look_at = self._clock() + RING_SPACING_SECONDS * 1.1
+        self._peek_at = self._clock() + PEEK_SECONDS
         self._alarm.set()
 
     def reread(self) -> None:
@@ -200,14 +205,21 @@ class Dispatcher:
             return
         if self._clock() >= self._reread_at:
             await self._read_lanes()
-        while (room := self._room()) > 0 and (look := self._due_look()) is not None:
-            if not await self._claim(room, look):
+        while (room := self._room()) > 0:
+            if (look := self._due_look()) is not None:
+                if not await self._claim(room, look):
+                    return
+            elif self._look_at and self._clock() >= self._peek_at:
+                await self._peek()
+            else:
                 return
 
     def _next_due(self) -> float:
         due = min(self._promote_at, self._reread_at)
         if self._hands.may_claim() and self._room() > 0:
-            due = min(due, self._look_at or self._below_at, self._below_at, self._whole_at)
+            due = min(due, self._below_at, self._whole_at)
+            if self._look_at:
+                due = min(due, self._look_at, self._peek_at)
         return due
 
     def _room(self) -> int:
@@ -258,11 +270,19 @@ class Dispatcher:
             plan, [(Lane(one.queue, one.priority, one.lane), one.seq) for one in taken]
         )
         if taken:
+            self._highest_seq = max(self._highest_seq, *(one.seq for one in taken))
             self._hands.on_claimed(taken)
             self._take(taken)
         if look is not Look.ABOVE:
             await self._ask_below()
         return True
+
+    async def _peek(self) -> None:
+        self._peek_at = self._clock() + PEEK_SECONDS
+        ((seq,),) = await self._link.run("peek")
+        if seq > self._highest_seq:
+            self._highest_seq = seq
+            self._more = True
 
     def _schedule_next(self, look: Look, now: float) -> None:
         self._more = False
