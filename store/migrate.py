@@ -110,7 +110,8 @@ def sql_text(
                 )
             ),
         )
-        body = f"{migration.text.rstrip()}\n\n"
+        text = migration.text.rstrip()
+        body = f"{text}\n\n" if text.endswith(";") else f"{text}\n;\n\n"
         row = f"{record.as_string(None)};\n"
         parts.append(f"BEGIN;\n{row}{body}COMMIT;\n" if migration.in_transaction else body + row)
     return "\n".join(parts)
