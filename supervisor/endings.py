@@ -6,7 +6,6 @@ batch with other jobs' outcomes. So every field is of its kind, bounded, and can
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 from jobctl.workerproc.frames import FrameError
@@ -25,7 +24,7 @@ _OUTCOMES = frozenset({"succeeded", "failed", "timeout", "snoozed", "cancelled",
 def check_ending(body: dict[str, Any], token: int, not_before_ns: int, now_ns: int) -> None:
     """Raises FrameError, saying which field is wrong, unless this is how that claim ended."""
     outcome = body.get("outcome")
-    if outcome not in _OUTCOMES:
+    if not isinstance(outcome, str) or outcome not in _OUTCOMES:
         raise FrameError(f"an attempt cannot end as {str(outcome)[:40]!r}")
     if body.get("token") != token:
         raise FrameError("the end of another claim was reported")
@@ -70,7 +69,7 @@ def _check_text(name: str, text: object, limit: int) -> None:
 
 
 def _check_seconds(name: str, seconds: object) -> None:
-    if type(seconds) not in (int, float):
+    if type(seconds) is not int and type(seconds) is not float:
         raise FrameError(f"{name} is not a number")
-    if not 0.0 <= float(seconds) <= LONGEST_SECONDS or math.isnan(float(seconds)):  # type: ignore[arg-type]
+    if not 0 <= seconds <= LONGEST_SECONDS:  # NaN is neither
         raise FrameError(f"{name} is out of range")

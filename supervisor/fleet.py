@@ -31,10 +31,8 @@ from jobctl.workerproc import frames, launch, linux
 _ABOUT_THE_JOB: Final = frozenset({Reason.TIMEOUT, Reason.CANCEL, Reason.LOST, Reason.INTERRUPT})
 #: Kills that cannot wait for a stack, or to which it would add nothing.
 _WITHOUT_DUMP: Final = frozenset({Reason.LOST, Reason.STOP, Reason.CRASH})
-#: Deaths that make a replacement necessary, which the whole host's brake then counts.
-_UNWANTED: Final = frozenset(
-    {Reason.CRASH, Reason.BOOT, Reason.TIMEOUT, Reason.MEMORY, Reason.CANCEL, Reason.LOST}
-)
+#: Deaths that nobody here decided; the whole host's brake counts their replacements.
+_UNDECIDED: Final = frozenset({Reason.CRASH, Reason.BOOT})
 #: A slot that dies with a job is the job's doing, and the job's budget of crashes bounds it: one
 #: bad job must not cost a host more than seconds. One that dies without is the app's doing.
 _LONGEST_DELAY_AFTER_JOB: Final = 3.0
@@ -97,7 +95,7 @@ class Fleet:
         self._kills: dict[int, Kill] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}  # what a slot must do by when
         self._unkillable: set[Slot] = set()
-        self._burials = 0
+        self._mourned: set[Slot] = set()  # dead, and what they left is still being killed
         self._types: dict[int, list[JobType]] = {}  # by generation, until told
         self._told: set[int] = set()
         self._reload: Reload | None = None
@@ -130,8 +128,9 @@ class Fleet:
         ]
 
     def busy(self) -> list[Slot]:
-        """Those that run something, those that are being killed included."""
-        return [slot for slot in self._slots.values() if slot.running is not None]
+        """Those that run something, until its end or their death has been told."""
+        slots = (*self._slots.values(), *self._mourned)
+        return [slot for slot in slots if slot.running is not None]
 
     def slots(self) -> list[Slot]:
         """All that are not gone."""
@@ -157,7 +156,7 @@ class Fleet:
     @property
     def empty(self) -> bool:
         """No slot is left, and nothing of theirs."""
-        return not self._slots and not self._burials
+        return not self._slots and not self._mourned
 
     def kill(self, slot: Slot, reason: Reason, *, token: int | None = None, why: str = "") -> bool:
         """Ends a slot by force; `on_death` follows within moments. True if it is being killed.
@@ -537,8 +536,8 @@ class Fleet:
     def _penalise(self, seat: Seat, slot: Slot, reason: Reason, with_job: bool) -> None:
         if slot.finished and self._is_well(slot):
             seat.backoff.reset()
-        seat.charged = reason in _UNWANTED
-        if reason is not Reason.CRASH and reason is not Reason.BOOT:
+        seat.charged = reason in _UNDECIDED
+        if not seat.charged:
             return
         delay = seat.backoff.next_delay(_LONGEST_DELAY_AFTER_JOB if with_job else None)
         seat.not_before = self._loop.time() + delay
@@ -558,10 +557,10 @@ class Fleet:
         return monotonic_ns() - slot.ready_ns >= self._settings.healthy_after * 1e9
 
     def _bury(self, slot: Slot, session: int, tell: Callable[[], None]) -> None:
-        self._burials += 1
+        self._mourned.add(slot)
 
         def over(left: list[int]) -> None:
-            self._burials -= 1
+            self._mourned.discard(slot)
             if left:
                 self.say(
                     Notice.LEAKED,

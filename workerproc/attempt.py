@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 UNSTORABLE_RESULT: Final = "unstorable_result"
 
 _NOTHING: Final = object()
+_decode = json.JSONDecoder().decode
 
 
 class Attempts:
@@ -60,7 +61,7 @@ class Attempts:
                 f"{job.type} up to version {declared.job_type.schema_version}",
             )
         try:
-            arguments = declared.bind(json.loads(job.args))
+            arguments = declared.bind(_decode(job.args.decode()))
         except BaseException as error:  # a stranger's annotations may raise anything
             return _ended(job, started_ns, {**_failure(error), "permanent": True})
         try:

@@ -75,7 +75,7 @@ class Done(NamedTuple):
 _JOB = struct.Struct("<BqqQIIIddHHhhI")
 _DONE = struct.Struct("<BQQQ")
 _ABSENT = -1
-_CUT = socket.MSG_TRUNC | socket.MSG_CTRUNC
+_CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)  # the enum's own operators cost 2 us
 #: The size of a DONE frame: with the first byte, enough to know one.
 DONE_SIZE = _DONE.size
 

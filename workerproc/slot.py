@@ -30,6 +30,8 @@ from jobctl.workerproc.frames import Kind
 from jobctl.workerproc.page import Page
 from jobctl.workerproc.registry import Registry
 
+_JOB = int(Kind.JOB)
+_STOP = int(Kind.STOP)
 _ADOPTION_SECONDS = 5.0
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _DESCRIPTORS = Path("/proc/self/fd")
@@ -111,20 +113,20 @@ def _live(birth: Birth) -> int:
 
 def _serve(control: socket.socket, attempts: Attempts, title: str) -> None:
     """One job after the other, until the supervisor says stop or is gone."""
-    receive = frames.Inbox(0).receive
+    receive = frames.Inbox().receive
     while True:
         frame, _ = receive(control)
         if not frame:
             return
         kind = frame[0]
-        if kind == Kind.JOB:
+        if kind == _JOB:
             job = frames.unpack_job(frame)
             setproctitle(f"{title}{job.type} #{job.job_id}")
             answer = attempts.run(job)
             flush_output()  # before the answer: a line belongs to the job that printed it
             frames.send(control, answer)
             setproctitle(f"{title}idle")
-        elif kind == Kind.STOP:
+        elif kind == _STOP:
             return
         else:
             raise frames.FrameError(f"a slot cannot answer a frame of kind {kind}")
