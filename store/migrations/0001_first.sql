@@ -199,14 +199,31 @@ CREATE TABLE job_type (
     registered_at        timestamptz NOT NULL DEFAULT now()
 );
 
--- Queues are born with their first job; lanes of a type when a host meets a job it cannot run.
-CREATE TABLE queue (
+-- Queues are born with their first job. Not unique: an enqueue would wait for the end of whatever
+-- transaction holds the first job of its queue. Two rows of one name do no harm.
+CREATE TABLE queue_seen (
+    name       text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX queue_seen_name ON queue_seen (name);
+
+-- A queue with a row here is paused; it need not have been seen.
+CREATE TABLE queue_pause (
     name          text PRIMARY KEY,
-    created_at    timestamptz NOT NULL DEFAULT now(),
-    paused_at     timestamptz,
+    paused_at     timestamptz NOT NULL DEFAULT now(),
     paused_by     text,
     paused_reason text
 );
+
+CREATE VIEW queue AS
+SELECT
+    n.name,
+    (SELECT min(s.created_at) FROM queue_seen AS s WHERE s.name = n.name) AS created_at,
+    p.paused_at, p.paused_by, p.paused_reason
+FROM (SELECT name FROM queue_seen UNION SELECT name FROM queue_pause) AS n
+LEFT JOIN queue_pause AS p ON p.name = n.name;
+
+-- Lanes of a type are born when a host meets a job that it cannot run.
 CREATE TABLE lane (
     queue          text NOT NULL,
     priority       smallint NOT NULL,
@@ -474,13 +491,11 @@ BEGIN
         SELECT f.run_at, f.new_id FROM fresh AS f WHERE f.run_at > moment
     ),
     named AS (
-        INSERT INTO queue (name)
+        INSERT INTO queue_seen (name)
         SELECT d.queue
         FROM (SELECT DISTINCT f.queue FROM fresh AS f) AS d
-        WHERE NOT EXISTS (SELECT FROM queue AS q WHERE q.name = d.queue)
-        ORDER BY d.queue
-        ON CONFLICT DO NOTHING
-        RETURNING queue.name
+        WHERE NOT EXISTS (SELECT FROM queue_seen AS q WHERE q.name = d.queue)
+        RETURNING queue_seen.name
     )
     SELECT
         array_agg(coalesce(f.new_id, h.job_id) ORDER BY i.ord),
