@@ -128,6 +128,13 @@ def connect(dsn: str, schema: str, *, application_name: str = "jobctl") -> Conne
     return connection
 
 
+def clock(connection: Connection) -> datetime:
+    """What the database's clock says: the only one that decides anything."""
+    (row,) = _run(connection, "read_clock")
+    moment: datetime = row["now"]
+    return moment
+
+
 def job(connection: Connection, job_id: int) -> Row | None:
     """One job as the contract's view shows it, with its `attempts`; None if there is none."""
     with _one_moment(connection):

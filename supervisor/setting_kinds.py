@@ -57,6 +57,7 @@ class Kind:
     parse: Callable[[Any], Any]
     show: Callable[[Any], str] = _plain
     note: str = ""
+    metavar: str = "TEXT"
     from_toml: tuple[type, ...] = (str,)
     is_switch: bool = False
 
@@ -133,9 +134,9 @@ def _schema(value: str) -> str:
 
 
 TEXT = Kind("text", _text)
-PATH = Kind("a path", _path)
-MODULE = Kind("a module's name, such as shop.jobs", _module)
-SCHEMA = Kind("the name of a schema", _schema)
+PATH = Kind("a path", _path, metavar="PATH")
+MODULE = Kind("a module's name, such as shop.jobs", _module, metavar="MODULE")
+SCHEMA = Kind("the name of a schema", _schema, metavar="NAME")
 SWITCH = Kind(
     "true or false",
     _switch,
@@ -147,12 +148,14 @@ ADDRESS = Kind(
     "host:port, such as 127.0.0.1:9464 or [::1]:9464, or off",
     _address,
     lambda address: "off" if address is None else str(address),
+    metavar="HOST:PORT",
 )
 NAMES = Kind(
     "names separated by commas, such as mail,reports, or all",
     _names,
     lambda names: "all" if names is None else ",".join(names),
     note="Separated by commas.",
+    metavar="NAMES",
     from_toml=(str, list),
 )
 
@@ -193,7 +196,7 @@ def duration(least: float, most: float = math.inf) -> Kind:
             raise Refused
         return seconds
 
-    return Kind(words, parse, format_duration, note, from_toml=(str, int, float))
+    return Kind(words, parse, format_duration, note, "DURATION", from_toml=(str, int, float))
 
 
 def choice(*words: str) -> Kind:
@@ -206,4 +209,4 @@ def choice(*words: str) -> Kind:
         return word
 
     accepts = f"{', '.join(words[:-1])} or {words[-1]}"
-    return Kind(accepts, parse, note=f"{accepts.capitalize()}.")
+    return Kind(accepts, parse, note=f"{accepts.capitalize()}.", metavar="|".join(words))

@@ -1,0 +1,62 @@
+"""The database that a command means: the settings' own, or the embedded one if it runs.
+
+A question never starts a server: who asks about a database that is not there should hear that.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import psycopg
+
+from jobctl.cli.endings import ExitCode, Failure, first_line
+from jobctl.store import reading
+from jobctl.store.dsn import masked
+from jobctl.store.embedded import EmbeddedPostgres
+from jobctl.store.reading import Connection
+from jobctl.supervisor.settings_sources import Loaded, find_dsn
+
+
+def find(loaded: Loaded) -> str:
+    """The DSN. Raises Failure when none is set and the embedded server does not run."""
+    dsn = find_dsn(loaded.settings)
+    if dsn is not None:
+        return dsn
+    server = embedded(loaded)
+    if server.pid() is None:
+        raise Failure(
+            ExitCode.DATABASE_UNREACHABLE,
+            f"No database is set, and the embedded PostgreSQL in {server.root} does not run. Set "
+            "JOBCTL_DSN (or --dsn, or dsn in jobctl.toml), or start it: jobctl db start",
+        )
+    return server.dsn()
+
+
+def embedded(loaded: Loaded) -> EmbeddedPostgres:
+    """The embedded server of these settings, running or not."""
+    return EmbeddedPostgres(loaded.settings.state_dir)
+
+
+def connect(loaded: Loaded) -> Connection:
+    """A connection to it. Raises Failure when it cannot be reached, SchemaError when it does not
+    hold our schema."""
+    dsn = find(loaded)
+    try:
+        return reading.connect(dsn, loaded.settings.schema)
+    except psycopg.OperationalError as error:
+        raise unreachable(dsn, error) from error
+
+
+def unreachable(dsn: str, error: psycopg.Error) -> Failure:
+    """What to say when it does not answer."""
+    where = f"at {masked(dsn)}" if dsn else "that PGHOST and its like name"
+    return Failure(
+        ExitCode.DATABASE_UNREACHABLE,
+        f"The PostgreSQL {where} cannot be reached: {first_line(error)}. See whether it runs and "
+        "whether this is the database that is meant: jobctl config show --origin",
+    )
+
+
+def now(connection: Connection) -> datetime:
+    """What the database's clock says."""
+    return reading.clock(connection)

@@ -1,0 +1,3 @@
+-- read_clock: what time it is, for everybody.
+-- Parameters: none.
+SELECT clock_timestamp() AS now;
