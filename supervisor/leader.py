@@ -25,6 +25,8 @@ FROZEN_AFTER = "10s"
 PING_SECONDS = 3.0
 #: How often to try for the lock, when somebody seems to lead and when nobody does.
 CALM_SECONDS, EAGER_SECONDS = 20.0, 3.0
+#: How often to ask whether this host may lead: it has a session, and the schema is its own.
+SHY_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class Leader:
         duties: Sequence[Duty],
         on_change: Callable[[bool], None],
         on_error: Callable[[str, BaseException], None],
+        may_lead: Callable[[], bool],
         somebody_leads: Callable[[], bool],
     ) -> None:
         self.leads = False
@@ -53,22 +56,27 @@ class Leader:
         self._duties = duties
         self._on_change = on_change
         self._on_error = on_error
+        self._may_lead = may_lead
         self._somebody_leads = somebody_leads
 
     async def run(self) -> None:
         """For ever: try; while leading, do what is due."""
         while True:
             try:
-                await self._link.connect()
-                if await self._try():
-                    await self._lead()
+                if self._may_lead():
+                    await self._link.connect()
+                    if await self._try():
+                        await self._lead()
             except (Unreachable, psycopg.Error):
                 pass  # whoever is next will do it; we try again
             finally:
                 self._change(False)
                 await self._link.close()
-            calm = CALM_SECONDS if self._somebody_leads() else EAGER_SECONDS
-            await asyncio.sleep(calm * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            if not self._may_lead():
+                wait = SHY_SECONDS
+            else:
+                wait = CALM_SECONDS if self._somebody_leads() else EAGER_SECONDS
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
 
     async def _try(self) -> bool:
         ((taken,),) = await self._link.run("try_lead")
@@ -80,7 +88,7 @@ class Leader:
         self._change(True)
         while True:
             ((holds,),) = await self._link.run("still_leads", backend=self._link.backend_pid())
-            if not holds:
+            if not holds or not self._may_lead():
                 return
             duty = min(self._duties, key=lambda each: each.due_at)
             if duty.due_at <= monotonic():

@@ -123,6 +123,7 @@ class Supervisor:
             all_duties(self, settings.lease, settings.history_keep),
             on_change=self._on_leading,
             on_error=self._on_duty_failed,
+            may_lead=lambda: bool(self._lease.session_id) and not self._condition.leaving,
             somebody_leads=lambda: self._condition.another_leads,
         )
         self._fleet = Fleet(

@@ -1,0 +1,5 @@
+"""`python -m jobctl` is `jobctl`."""
+
+from jobctl.cli import main
+
+main()

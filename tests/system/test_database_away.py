@@ -1,0 +1,125 @@
+"""PostgreSQL goes away, in several ways, and comes back: nobody dies, nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobctl.store.embedded import EmbeddedPostgres
+from jobctl.store.migrate import migrate
+from tests.servers import FAST, chosen_bindir
+from tests.system.host import Host, Hosts, Jobs, jobs_of
+from tests.waiting import until
+
+
+@pytest.fixture
+def own_server(server_roots: Path, request: pytest.FixtureRequest) -> Iterator[EmbeddedPostgres]:
+    """A server of the test's own, to be stopped; it keeps what it has committed."""
+    server = EmbeddedPostgres(
+        server_roots / f"away-{request.node.nodeid.__hash__() & 0xFFFF:x}",
+        bindir=chosen_bindir(),
+        settings={**FAST, "synchronous_commit": "on"},
+    )
+    migrate(server.start())
+    try:
+        yield server
+    finally:
+        server.destroy()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["fast", "immediate"])
+def test_postgresql_is_restarted_while_a_job_runs(
+    own_server: EmbeddedPostgres, tmp_path: Path, how: signal.Signals
+) -> None:
+    """The job goes on meanwhile, is settled afterwards, and the next ones are claimed."""
+    dsn = own_server.dsn()
+    hosts = Hosts(dsn, tmp_path)
+    try:
+        host = hosts.start("one", "--slots", "2").ready()
+        with jobs_of(dsn) as jobs:
+            job = jobs.enqueue("wait_for", {"name": "through"})
+        until((tmp_path / "through").exists, what="the job")
+        pids = host.slots()
+        _stop(own_server, how)
+        until(lambda: host.said("database_lost"), what="the outage to be noticed")
+        (tmp_path / "through.go").touch()  # it ends while nobody can be told
+        until(lambda: host.state()["unwritten"] == 1, what="the job to end")
+        own_server.start()
+        with jobs_of(dsn) as jobs:
+            assert jobs.wait(job, "succeeded")["attempt"] == 1
+            jobs.wait(jobs.enqueue("add", {"a": 1, "b": 1}), "succeeded")
+            jobs.nothing_is_misplaced()
+        assert host.slots() == pids
+    finally:
+        hosts.end()
+
+
+def test_the_database_stays_away_for_longer_than_the_lease(
+    own_server: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    """The host stops its own jobs before others may run them; afterwards they run again."""
+    dsn = own_server.dsn()
+    hosts = Hosts(dsn, tmp_path)
+    try:
+        host = hosts.start("one", "--slots", "2", "--lease", "3s").ready()
+        with jobs_of(dsn) as jobs:
+            job = jobs.enqueue("wait_for", {"name": "fenced"})
+        until((tmp_path / "fenced").exists, what="the job")
+        _stop(own_server, signal.SIGINT)
+        until(lambda: host.said("lease_over"), what="the lease to end")
+        until(lambda: host.state()["busy"] == 0, what="the job to be killed")
+        own_server.start()
+        until(lambda: len((tmp_path / "fenced").read_text().splitlines()) == 2,
+              within=30, what="the second run")  # fmt: skip
+        (tmp_path / "fenced.go").touch()
+        with jobs_of(dsn) as jobs:
+            jobs.wait(job, "succeeded")
+            jobs.nothing_is_misplaced()
+    finally:
+        hosts.end()
+
+
+def test_each_of_our_connections_is_terminated(hosts: Hosts, jobs: Jobs) -> None:
+    """Whatever an administrator ends is opened again, and jobs go on."""
+    host = hosts.start("one", "--slots", "2").ready()
+    for name in ("claim", "settle", "lease", "lead"):
+        until(lambda name=name: _backend(jobs, name), what=f"the connection {name}")
+        jobs.connection.execute("SELECT pg_terminate_backend(%s)", (_backend(jobs, name),))
+        jobs.wait(jobs.enqueue("add", {"a": 1, "b": 1}), "succeeded")
+    until(lambda: host.state()["leader"], within=30, what="it to lead again")
+    assert host.process.poll() is None
+    jobs.nothing_is_misplaced()
+
+
+def test_a_host_started_before_its_database(own_server: EmbeddedPostgres, tmp_path: Path) -> None:
+    """It waits, says so, and begins when PostgreSQL is there."""
+    dsn = own_server.dsn()
+    own_server.stop()
+    hosts = Hosts(dsn, tmp_path)
+    try:
+        host: Host = hosts.start("early", "--slots", "1")
+        until(lambda: host.said("database_lost"), what="it to say so")
+        assert host.get("/livez")[0] == 200
+        assert host.get("/readyz")[0] == 503
+        own_server.start()
+        host.ready()
+    finally:
+        hosts.end()
+
+
+def _stop(server: EmbeddedPostgres, how: signal.Signals) -> None:
+    pid = server.pid()
+    assert pid is not None
+    os.kill(pid, how)
+    until(lambda: server.pid() is None, within=30, what="PostgreSQL to stop")
+
+
+def _backend(jobs: Jobs, name: str) -> int | None:
+    row = jobs.connection.execute(
+        "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'jobctl % ' || %s", (name,)
+    ).fetchone()
+    return None if row is None else int(row["pid"])
