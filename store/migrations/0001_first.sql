@@ -388,6 +388,29 @@ BEGIN
     -- Before any nextval('ready_seq'): the low-water marks rest on it.
     PERFORM pg_current_xact_id();
 
+    -- Keys whose time is over make room, in their order. Deleted and not updated: whoever waits here
+    -- for somebody else finds the row gone, and is left without a lock on what has taken its place.
+    IF jsonb_path_exists(jobs, '$[*].key ? (@ != null)') THEN
+        WITH wanted AS MATERIALIZED (
+            SELECT DISTINCT a.item ->> 'type' AS type, a.item ->> 'key' AS key
+            FROM jsonb_array_elements(jobs) AS a (item)
+            WHERE a.item ->> 'key' IS NOT NULL
+            ORDER BY 1, 2
+        ),
+        over AS MATERIALIZED (
+            SELECT k.at
+            FROM wanted AS w
+            CROSS JOIN LATERAL (
+                SELECT k.ctid AS at
+                FROM job_key AS k
+                WHERE k.type = w.type AND k.key = w.key AND k.until <= moment
+                LIMIT 1
+                FOR UPDATE
+            ) AS k
+        )
+        DELETE FROM job_key AS k WHERE k.ctid = ANY(ARRAY(SELECT o.at FROM over AS o));
+    END IF;
+
     WITH input AS MATERIALIZED (
         SELECT
             a.ord,
@@ -432,28 +455,8 @@ BEGIN
             LIMIT 1
         ) AS h ON true
     ),
-    -- One whose time is over is taken only if nobody else is about to.
-    expired AS MATERIALIZED (
-        SELECT w.type, w.key, w.new_id, w.ttl_seconds
-        FROM wanted AS w
-        CROSS JOIN LATERAL (
-            SELECT
-            FROM job_key AS k
-            WHERE k.type = w.type AND k.key = w.key AND k.until <= moment
-            LIMIT 1
-            FOR UPDATE SKIP LOCKED
-        ) AS mine
-        WHERE w.holder IS NULL
-    ),
-    taken_over AS (
-        INSERT INTO job_key (type, key, job_id, ttl_seconds)
-        SELECT e.type, e.key, e.new_id, e.ttl_seconds FROM expired AS e
-        ON CONFLICT (type, key) DO UPDATE
-        SET job_id = excluded.job_id, ttl_seconds = excluded.ttl_seconds, until = NULL
-        RETURNING job_key.type, job_key.key, job_key.job_id
-    ),
     -- In the order of the keys, so that two calls with the same ones cannot deadlock. DO NOTHING
-    -- waits for whoever has the key in hand, and keeps no lock; it passes over those taken above.
+    -- waits for whoever has the key in hand, and keeps no lock.
     taken AS (
         INSERT INTO job_key (type, key, job_id, ttl_seconds)
         SELECT w.type, w.key, w.new_id, w.ttl_seconds
@@ -465,8 +468,7 @@ BEGIN
     ),
     -- Whose job each key is now; unknown as yet for one that somebody was quicker to take.
     held AS MATERIALIZED (
-        SELECT * FROM taken_over
-        UNION ALL SELECT * FROM taken
+        SELECT * FROM taken
         UNION ALL SELECT w.type, w.key, w.holder FROM wanted AS w WHERE w.holder IS NOT NULL
     ),
     fresh AS MATERIALIZED (
@@ -527,7 +529,7 @@ BEGIN
         PERFORM ring();
     END IF;
 
-    -- Who had one in hand has rolled back, or it was swept meanwhile: it is our turn for what is left.
+    -- Its time came to be over, or it was swept, between the two: it is our turn for what is left.
     IF array_position(ids, NULL) IS NOT NULL THEN
         RETURN QUERY
             WITH left_over AS MATERIALIZED (
