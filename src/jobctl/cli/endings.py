@@ -77,9 +77,11 @@ def explain(error: BaseException) -> Failure | None:
                 "schema's owner, or let the owner grant the rights.",
             )
         case psycopg.OperationalError() | psycopg.InterfaceError():
+            what = "The connection to PostgreSQL was lost"
+            if error.sqlstate:  # it answered: that it is full, or shuts down
+                what = "PostgreSQL cannot do it at the moment"
             return Failure(
-                ExitCode.DATABASE_UNREACHABLE,
-                f"The connection to PostgreSQL was lost: {first_line(error)}. Try again.",
+                ExitCode.DATABASE_UNREACHABLE, f"{what}: {first_line(error)}. Try again."
             )
         case psycopg.Error():
             return Failure(

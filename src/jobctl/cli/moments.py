@@ -74,7 +74,7 @@ def iso(moment: datetime) -> str:
 def coarse(seconds: float) -> str:
     """A duration in at most two units: 850ms, 12s, 3m20s, 5h10m, 12d."""
     if seconds < 10:
-        return format_duration(round(max(0.0, seconds), 2 if seconds >= 1 else 3))
+        return format_duration(round(max(0.0, seconds), 1 if seconds >= 1 else 3))
     step = next(step for limit, step in _STEPS if seconds < limit)
     return format_duration(max(step, round(seconds / step) * step))
 
