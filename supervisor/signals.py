@@ -48,6 +48,10 @@ class Signals:
         asked, self._asked = self._asked, []
         return asked
 
+    def hold(self) -> None:
+        """From now on signals wait: the loop's end would let them kill a process that is leaving."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, TABLE)
+
     def _remember(self, number: signal.Signals) -> None:
         now = monotonic()
         before = self._last.get(number)

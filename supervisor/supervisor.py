@@ -271,6 +271,7 @@ class Supervisor:
 
     async def _close(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Leaves nothing behind: no process, no claim, no session, no lock, no socket."""
+        self._signals.hold()
         self._fleet.quiet_stop()
         self._fleet.kill_all(Reason.STOP)
         try:

@@ -120,6 +120,6 @@ def _stop(server: EmbeddedPostgres, how: signal.Signals) -> None:
 
 def _backend(jobs: Jobs, name: str) -> int | None:
     row = jobs.connection.execute(
-        "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'jobctl % ' || %s", (name,)
+        "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'jobctl %% ' || %s", (name,)
     ).fetchone()
     return None if row is None else int(row["pid"])
