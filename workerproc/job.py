@@ -11,7 +11,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Concatenate, Generic, Never, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, Never, ParamSpec, Protocol, TypeVar, overload
 
 from jobctl.store.durations import Duration, parse_duration
 from jobctl.store.enqueue import AsyncConnection, Connection, enqueue_one, require_async
@@ -34,6 +34,9 @@ _Kind = inspect.Parameter
 
 class Job(Generic[P, R]):
     """A declared job type and its handler."""
+
+    __name__: str
+    __qualname__: str
 
     def __init__(self, handler: Handler[P, R], job_type: JobType, retry: Retry) -> None:
         functools.update_wrapper(self, handler, updated=())
@@ -113,8 +116,19 @@ class Job(Generic[P, R]):
         return sentence
 
 
+class _Declare(Protocol):
+    """What `@jobctl.job(...)` leaves to be done: take the function."""
+
+    @overload
+    def __call__(self, handler: Handler[P, R], /) -> Job[P, R]: ...
+    @overload
+    def __call__(self, handler: Callable[..., R], /) -> Job[..., R]: ...
+
+
 @overload
 def job(handler: Handler[P, R], /) -> Job[P, R]: ...
+@overload
+def job(handler: Callable[..., R], /) -> Job[..., R]: ...
 @overload
 def job(
     *,
@@ -128,9 +142,9 @@ def job(
     key_ttl: Duration = "24h",
     owner: str | None = None,
     link: str | None = None,
-) -> Callable[[Handler[P, R]], Job[P, R]]: ...
+) -> _Declare: ...
 def job(
-    handler: Handler[P, R] | None = None,
+    handler: Callable[..., Any] | None = None,
     /,
     *,
     name: str | None = None,
@@ -144,7 +158,7 @@ def job(
     owner: str | None = None,
     link: str | None = None,
     **unknown: Never,
-) -> Job[P, R] | Callable[[Handler[P, R]], Job[P, R]]:
+) -> Any:
     """Declares a job type: a plain function or a coroutine function whose first parameter is ctx.
 
     `name` is the function's unless it is given. `priority` is 0 to 3, 3 runs first. When `timeout`
@@ -154,7 +168,7 @@ def job(
     template of a URL with {subject}. Raises DeclarationError, at import.
     """
 
-    def declare(function: Handler[P, R]) -> Job[P, R]:
+    def declare(function: Callable[..., R]) -> Job[..., R]:
         where = _checked_handler(function)
         _refuse_unknown(unknown, where)
         if not isinstance(retry, Retry):
