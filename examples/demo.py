@@ -27,7 +27,7 @@ sys.path.insert(0, str(HERE))
 
 from shop import jobs  # noqa: E402
 
-from jobctl.store.embedded import EmbeddedPostgres  # noqa: E402 - after the path
+from jobctl.store.embedded import throw_away  # noqa: E402 - after the path
 from jobctl.store.migrate import migrate  # noqa: E402
 
 SLOTS = 4
@@ -59,9 +59,7 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jobctl-demo-")))
         story.say("starting an embedded PostgreSQL in a temporary place")
-        server = EmbeddedPostgres(folder / "pg")
-        dsn = server.start()
-        stack.callback(server.destroy)
+        dsn = stack.enter_context(throw_away()).dsn()
         applied = migrate(dsn)
         story.say(f"applied {len(applied)} migrations to schema jobctl")
         connection = stack.enter_context(psycopg.connect(dsn, autocommit=True))

@@ -27,6 +27,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -40,7 +41,7 @@ from jobctl.store.binaries import EmbeddedError
 from jobctl.store.cluster import DATABASE, PORT, ROLE, Cluster
 from jobctl.store.postmaster import Postmaster
 
-__all__ = ["EmbeddedError", "EmbeddedPostgres", "default_root"]
+__all__ = ["EmbeddedError", "EmbeddedPostgres", "default_root", "throw_away"]
 
 STATE_VARIABLE: Final = "JOBCTL_STATE_DIR"
 
@@ -54,6 +55,20 @@ LOG_LIMIT: Final = 10 * 2**20  # bytes after which a start begins a new log
 
 # Whoever started a postmaster must reap it, whichever object of that process stops it later.
 _children: list[subprocess.Popen[bytes]] = []
+
+
+@contextmanager
+def throw_away() -> Iterator[EmbeddedPostgres]:
+    """A server in a temporary place, started, and gone with all its data at the end."""
+    with tempfile.TemporaryDirectory(prefix="jobctl-") as folder:
+        # Whoever runs the server for root must be able to come through; what is below is private.
+        Path(folder).chmod(0o711)
+        server = EmbeddedPostgres(Path(folder) / "pg")
+        try:
+            server.start()
+            yield server
+        finally:
+            server.destroy()
 
 
 def default_root(environ: Mapping[str, str] | None = None) -> Path:

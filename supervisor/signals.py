@@ -49,7 +49,7 @@ class Signals:
         return asked
 
     def hold(self) -> None:
-        """From now on signals wait: the loop's end would let them kill a process that is leaving."""
+        """From now on signals wait: else, once the loop has ended, one could kill us on the way."""
         signal.pthread_sigmask(signal.SIG_BLOCK, TABLE)
 
     def _remember(self, number: signal.Signals) -> None:

@@ -133,6 +133,7 @@ class Supervisor:
                 pools={"default": settings.slots},
                 preload=settings.preload,
                 boot_timeout=settings.boot_timeout,
+                max_jobs_per_slot=settings.max_jobs_per_slot,
             ),
             self,
         )

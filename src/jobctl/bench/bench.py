@@ -20,7 +20,7 @@ from psycopg import sql
 
 import jobctl
 from jobctl.bench import app, limit, processes
-from jobctl.store.embedded import EmbeddedPostgres
+from jobctl.store.embedded import EmbeddedPostgres, throw_away
 from jobctl.store.migrate import migrate
 
 #: The bare loop is given batches of this size: about what a supervisor claims under load.
@@ -46,6 +46,7 @@ class Options:
     jobs: int
     slots: int
     dsn: str | None  # None: a throw-away embedded PostgreSQL with its default settings
+    old_snapshot: bool = False  # another session holds one while the jobs are drained
 
 
 def run(options: Options, say: Say) -> dict[str, Any]:
@@ -54,10 +55,8 @@ def run(options: Options, say: Say) -> dict[str, Any]:
         server = None
         dsn = options.dsn
         if dsn is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="jobctl-bench-"))
-            server = EmbeddedPostgres(Path(folder) / "pg")
-            dsn = server.start()
-            stack.callback(server.destroy)
+            server = stack.enter_context(throw_away())
+            dsn = server.dsn()
         schema = f"jobctl_bench_{secrets.token_hex(4)}"
         migrate(dsn, schema)
         stack.callback(_drop, dsn, schema)
@@ -79,7 +78,10 @@ def _measure(
         say(f"enqueueing {options.jobs} again and draining them with {options.slots} slots")
         _enqueue_in_bulk(connection, options.jobs)
         _settle_down(connection, schema)
-        with _supervisor(options, dsn, schema) as supervisor:
+        with ExitStack() as stack:
+            if options.old_snapshot:
+                stack.enter_context(_old_snapshot(dsn))
+            supervisor = stack.enter_context(_supervisor(options, dsn, schema))
             _drain(result, connection, schema, options, supervisor, server)
             say("measuring commit to start, at idle and at 50 jobs/s")
             idle = _latencies(connection, schema, IDLE_SAMPLES, IDLE_SPACING)
@@ -114,6 +116,15 @@ def _settle_down(connection: psycopg.Connection[Any], schema: str) -> None:
         connection.execute(sql.SQL("VACUUM ANALYZE {}").format(sql.Identifier(schema, table)))
     with suppress(psycopg.errors.InsufficientPrivilege):
         connection.execute("CHECKPOINT")
+
+
+@contextmanager
+def _old_snapshot(dsn: str) -> Iterator[None]:
+    """Another session that keeps dead rows from being cleaned away."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT count(*) FROM pg_class")
+        yield
 
 
 @contextmanager
@@ -173,7 +184,19 @@ def _drain(
     if jobs != options.jobs:
         raise BenchError(f"{jobs} jobs were drained, not {options.jobs}")
     result["drain_jobs_per_second"] = round(jobs / seconds)
+    result["drain_tenths_per_second"] = _tenths(connection, history, jobs)
     result["cpu_us_per_job"] = _difference(before, after, 1e6 / jobs)
+
+
+def _tenths(connection: psycopg.Connection[Any], history: sql.Identifier, jobs: int) -> list[int]:
+    """Jobs a second in each tenth of the drain, to see whether it slows down."""
+    query = sql.SQL(
+        "SELECT extract(epoch FROM max(finished_at) - min(finished_at))::float FROM ("
+        " SELECT finished_at, ntile(10) OVER (ORDER BY finished_at) AS tenth FROM {}"
+        " WHERE session_id <> 1) AS t GROUP BY tenth ORDER BY tenth"
+    ).format(history)
+    rows = connection.execute(query).fetchall()
+    return [round(jobs / 10 / row[0]) if row[0] else 0 for row in rows]
 
 
 def _latencies(
