@@ -8,13 +8,12 @@ Exits 0 only if every number adds up.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
@@ -29,6 +28,7 @@ from shop import jobs  # noqa: E402
 
 from jobctl.store.embedded import throw_away  # noqa: E402 - after the path
 from jobctl.store.migrate import migrate  # noqa: E402
+from jobctl.supervisor.control import peers  # noqa: E402
 
 SLOTS = 4
 ORDINARY = 40
@@ -219,22 +219,10 @@ def _supervisor(dsn: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait(timeout=30)
 
 
-def _ask(folder: Path) -> dict[str, Any]:
+def _ask(folder: Path) -> Mapping[str, Any]:
     """What the supervisor says of itself, over its control socket."""
-    told = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-c", _ASK, str(folder / "run")], capture_output=True, check=True
-    )
-    answer: dict[str, Any] = json.loads(told.stdout)
-    return answer
-
-
-_ASK = """
-import json, sys
-from pathlib import Path
-from jobctl.supervisor.control import peers
-(peer,) = peers([Path(sys.argv[1])])
-print(json.dumps(peer.ask("status")))
-"""
+    (peer,) = peers([folder / "run"])
+    return peer.ask("status")
 
 
 def _slots(folder: Path) -> set[int]:

@@ -33,7 +33,7 @@ __all__ = ["Applied", "SchemaError", "acheck", "check", "migrate", "plan", "sql_
 PATIENCE_SECONDS = 600.0
 LOCK_TIMEOUT = "3s"
 LOCK_TRIES = 20
-_OLDEST_SERVER = 150_000
+_OLDEST_SERVER = 140_000
 
 _log = logging.getLogger(__name__)
 _Connection = psycopg.Connection[tuple[Any, ...]]
@@ -137,7 +137,7 @@ def _require_server(connection: _Connection) -> None:
     version = connection.info.server_version
     if version < _OLDEST_SERVER:
         raise SchemaError(
-            f"this server is PostgreSQL {version // 10_000}; jobctl needs 15 or newer"
+            f"this server is PostgreSQL {version // 10_000}; jobctl needs 14 or newer"
         )
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
