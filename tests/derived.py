@@ -1,0 +1,274 @@
+"""The parts of README.md that the code says: each a table that is made, never typed.
+
+`python -m tests.derived` writes them into the file, between `<!-- derived: NAME -->` and
+`<!-- end -->`; `test_readme.py` compares. The words here are only those that the code has no reason
+to hold; what happens is found by asking it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import logging
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from jobctl.cli.endings import ExitCode
+from jobctl.store import states
+from jobctl.store.states import Outcome, State
+from jobctl.supervisor import outcomes, settings
+from jobctl.supervisor import supervisor as supervisor_module
+from jobctl.supervisor.events import Event
+from jobctl.supervisor.log import Log
+from jobctl.supervisor.metrics import Metrics
+from jobctl.supervisor.outcomes import UNREGISTERED, Cause, Ending, decide
+from jobctl.supervisor.signals import TABLE as SIGNALS
+from jobctl.supervisor.signals import Intent
+
+README = Path(__file__).parents[1] / "README.md"
+_PART = re.compile(r"(<!-- derived: ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.S)
+
+
+def parts(text: str) -> dict[str, str]:
+    """The derived parts of a text, by name, as they stand there."""
+    return {found[2]: found[3] for found in _PART.finditer(text)}
+
+
+def renewed(text: str) -> str:
+    """The text with every derived part as the code says it now."""
+    return _PART.sub(lambda found: found[1] + DERIVED[found[2]]() + found[4], text)
+
+
+# What ended it, and what that costs -----------------------------------------------------------
+
+_LATER = 60.0
+#: How an attempt can end, in words, beside returning.
+_CAUSES: tuple[tuple[str, Cause], ...] = (
+    ("the handler raised", outcomes.Failed("Error", "")),
+    ("it raised `RetryAfter`", outcomes.Failed("RetryAfter", "", retry_after=_LATER)),
+    ("it raised `Permanent`, or a class that its type lists as permanent; its arguments do not "
+     "fit the function; its result is not JSON, or too large",
+     outcomes.Failed("Permanent", "", permanent=True)),
+    ("it let `SoftTimeout` through", outcomes.TimedOut("soft", "")),
+    ("it ran into its hard deadline and was killed", outcomes.TimedOut("hard", "")),
+    ("its process died: a signal, an exit of any code, the out-of-memory killer",
+     outcomes.Crashed("")),
+    ("its supervisor is gone, or could not renew its lease and is given up by the others",
+     outcomes.Lost("")),
+    ("it raised `Snooze`", outcomes.Snoozed(_LATER)),
+    ("it raised `Cancelled`", outcomes.Cancelled()),
+    ("a stop ran out of patience, or its host ended it because the lease was about to be over",
+     outcomes.Interrupted("")),
+    ("it was claimed and had not started", outcomes.HandedBack()),
+    ("this host's code does not know the type, or is older than the arguments",
+     outcomes.Unrunnable()),
+)  # fmt: skip
+
+_PLACES = {
+    "retry": "`retrying`, after the backoff",
+    "snooze": "`scheduled`, for as long as it said",
+    "front": "`queued`, at the front",
+    "lane": "`queued`, for hosts that can run it",
+    "dead": "`dead`",
+    "cancelled": "`cancelled`",
+}
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What `decide` must know of a job."""
+
+    attempt: int = 0
+    crashes: int = 0
+    max_attempts: int | None = None
+    schema_version: int = 1
+
+
+def outcome_table() -> str:
+    """Asks `decide` about every cause: with budgets that are whole, and with each one used up."""
+    succeeded = Outcome.SUCCEEDED
+    assert succeeded.spends_attempt
+    rows = [("the handler returned", f"`{succeeded}`", "spent", "", f"`{State.SUCCEEDED}`")]
+    for words, cause in _CAUSES:
+        ending = _decided(cause)
+        against = [name for name, used_up in _USED_UP.items() if used_up(cause).place == "dead"]
+        if ending.place == "dead":
+            against = []
+        then = _PLACES[ending.place]
+        if isinstance(cause, outcomes.Failed) and ending.delay == _LATER:
+            then = "`retrying`, after as long as it said"
+        if against:
+            then += "; with a budget used up, `dead`"
+        spent = "spent" if ending.spent else "given back"
+        outcome = f"`{ending.outcome}`" if ending.outcome else "none is recorded"
+        rows.append((words, outcome, spent, ", ".join(f"`{name}`" for name in against), then))
+    return _table(("what ended the attempt", "outcome", "attempt", "counts against", "then"), rows)
+
+
+_POLICY = replace(UNREGISTERED, max_attempts=10, max_crashes=10, max_elapsed_seconds=3600.0)
+
+
+def _decided(cause: Cause, job: _Job = _Job(), elapsed: float = 0.0) -> Ending:
+    return decide(1, 1, 1, job, _POLICY, cause, elapsed, chance=lambda: 1.0)
+
+
+_USED_UP: dict[str, Callable[[Cause], Ending]] = {
+    "max_attempts": lambda cause: _decided(cause, _Job(attempt=9)),
+    "max_crashes": lambda cause: _decided(cause, _Job(crashes=9)),
+    "max_elapsed": lambda cause: _decided(cause, elapsed=3600.0),
+}
+
+
+# States -----------------------------------------------------------------------------------------
+
+
+def state_picture() -> str:
+    """The drawing in the docstring of `states.py`."""
+    lines = (states.__doc__ or "").splitlines()
+    drawn = [at for at, line in enumerate(lines) if line.startswith("    ")]
+    picture = textwrap.dedent("\n".join(lines[drawn[0] : drawn[-1] + 1]))
+    return f"```text\n{picture.rstrip()}\n```\n"
+
+
+def state_table() -> str:
+    """What each state means, and where it stands, from its docstring."""
+    rows = []
+    for name, words in _docstrings(State).items():
+        meaning = re.split(r"(?<=\.) ", words, maxsplit=1)[0]
+        rows.append((f"`{State[name]}`", meaning, words.partition(" Place: ")[2].rstrip(".")))
+    return _table(("state", "what it says", "table"), rows)
+
+
+def _docstrings(enumeration: type) -> dict[str, str]:
+    """What stands below each member; Python itself forgets it."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(enumeration))).body
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for member, below in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(member, ast.Assign) and isinstance(below, ast.Expr):
+            assert isinstance(member.targets[0], ast.Name)
+            assert isinstance(below.value, ast.Constant)
+            found[member.targets[0].id] = " ".join(str(below.value.value).split())
+    return found
+
+
+# Signals, exit codes ----------------------------------------------------------------------------
+
+_INTENTS = {
+    Intent.DRAIN_AND_EXIT: "drain: claim nothing more, let running jobs end for up to "
+    "`drain_timeout`, then leave",
+    Intent.STOP_NOW: "leave now: what runs is killed and queued again, and costs no attempt",
+    Intent.RELOAD: "reload: import the code anew and replace the slots one by one; keep the old "
+    "ones if that fails",
+    Intent.SAY_STATE: "log everything that the supervisor knows of itself, in one line",
+}
+
+
+def signal_table() -> str:
+    """From the supervisor's own table."""
+    rows = [
+        (f"`{number.name}`", _INTENTS[first], "the same" if again is first else _INTENTS[again])
+        for number, (first, again) in SIGNALS.items()
+    ]
+    return _table(("signal", "the first time", "again"), rows)
+
+
+_CODES = {
+    ExitCode.DONE: "done; for `jobctl run`: stopped as asked",
+    ExitCode.FAILED: "failed; `jobctl jobs wait`: a job is dead, cancelled or discarded; "
+    "`jobctl run`: a part of it failed in a way that nobody planned for",
+    ExitCode.USAGE: "it was typed wrongly",
+    ExitCode.NOT_HEALTHY: "what was asked about does not run",
+    ExitCode.NO_SUCH_THING: "there is no such job, host or supervisor",
+    ExitCode.PARTLY_DONE: "partly done; `jobctl run`: stopped as asked, but jobs were interrupted "
+    "and queued again",
+    ExitCode.DATABASE_UNREACHABLE: "PostgreSQL cannot be reached; try again",
+    ExitCode.CONFIGURATION: "a setting, the app or the schema is wrong; trying again does not help",
+    ExitCode.TIMED_OUT: "`--timeout` ran out",
+    ExitCode.INTERRUPTED: "Ctrl-C, or no to a question",
+}
+
+
+def exit_code_table() -> str:
+    """Of every command; those of the supervisor are the same numbers."""
+    ours = {
+        name: value for name, value in vars(supervisor_module).items() if name.startswith("EXIT_")
+    }
+    assert set(ours.values()) <= set(ExitCode), ours
+    return _table(("code", "meaning"), [(str(int(code)), _CODES[code]) for code in ExitCode])
+
+
+# Metrics, events --------------------------------------------------------------------------------
+
+
+def metric_table() -> str:
+    """From a real /metrics, of a supervisor that leads and of one that does not."""
+    everywhere = {family.name for family in _exposed(leads=False) if family.samples}
+    rows = []
+    for family in sorted(_exposed(leads=True), key=lambda family: family.name):
+        if family.name.startswith("process_"):
+            continue
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        shown = ", ".join(f"`{label}`" for label in sorted(labels))
+        words = family.documentation
+        if family.name not in everywhere:
+            words += " Only the leader has it."
+        rows.append((f"`{name}`", family.type, shown, words))
+    return _table(("metric", "type", "labels", ""), rows)
+
+
+def _exposed(*, leads: bool) -> list[Metric]:
+    metrics = Metrics("1.2.3")
+    metrics.know([UNREGISTERED])
+    metrics.know_pools(["default"])
+    metrics.statement("claim", 0.001)
+    metrics.leading(leads)
+    if leads:
+        metrics.backlog([("default", "queued", 3, 1.5)])
+        metrics.oldest_transaction(7.0)
+    return list(text_string_to_metric_families(b"".join(metrics.expose()).decode()))
+
+
+def event_table() -> str:
+    """What is logged; events below the level of the log are left out."""
+    least = inspect.signature(Log).parameters["level"].default
+    rows = []
+    for event in Event:
+        words = event.value
+        if words.level >= least:
+            sentence = words.sentence.replace("\n", " ").replace("|", "\\|")
+            rows.append((f"`{event.name.lower()}`", _level(words.level), sentence))
+    return _table(("event", "level", "message"), rows)
+
+
+def _level(number: int) -> str:
+    return str(logging.getLevelName(number)).lower()
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+#: Name of the part -> what makes it.
+DERIVED: dict[str, Callable[[], str]] = {
+    "outcomes": outcome_table,
+    "state-picture": state_picture,
+    "states": state_table,
+    "signals": signal_table,
+    "settings": settings.markdown_table,
+    "exit-codes": exit_code_table,
+    "metrics": metric_table,
+    "events": event_table,
+}
+
+if __name__ == "__main__":
+    README.write_text(renewed(README.read_text()))
