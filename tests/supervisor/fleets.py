@@ -55,7 +55,7 @@ class Ground:
         self._news = asyncio.Event()
         self._numbers = itertools.count(1)
         environment = {
-            "PYTHONPATH": f"{HERE}:{folder}",
+            "PYTHONPATH": f"{HERE}:{folder}:{os.environ.get('PYTHONPATH', '')}",
             # Two versions of one size within one second look alike to the cache.
             "PYTHONDONTWRITEBYTECODE": "1",
             **settings.pop("environment", {}),
