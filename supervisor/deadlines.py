@@ -53,8 +53,14 @@ class Deadlines:
             return
         for slot in self._fleet.busy():
             running = slot.running
-            if running is not None:
+            if running is None:
+                continue
+            try:
                 self._enforce(slot, running, now_ns)
+            except Exception as error:  # of whoever was told; the other deadlines still hold
+                self._loop.call_exception_handler(
+                    {"message": f"at the deadline of job {running.job_id}", "exception": error}
+                )
         due = self.next_due()
         if due is None:
             self._clear_alarm()

@@ -149,7 +149,7 @@ class Fleet:
             return True
         if self._streak < limit:
             return False
-        if any(self._is_well(slot) for slot in self._slots.values()):
+        if any(slot.finished or self._is_well(slot) for slot in self._slots.values()):
             self._streak = 0
         return self._streak >= limit
 
@@ -304,7 +304,7 @@ class Fleet:
         heir, seat.heir = seat.heir, None
         seat.slot = heir
         if heir is not None:
-            self._offer(heir)
+            self._loop.call_soon(self._offer, heir)
 
     def _launch(self, seat: Seat, template: Template) -> Slot | None:
         self._lives += 1
@@ -360,7 +360,7 @@ class Fleet:
     def slot_spawned(self, life: int, pid: int, why: str) -> None:
         """Told by the template, through the nursery, before the slot is ready."""
         slot = self._slots.get(life)
-        if slot is None:  # given up meanwhile: its socket is closed, so it leaves by itself
+        if slot is None:  # given up meanwhile; the next sweep finds the process by its mark
             return
         try:
             if not pid:
@@ -396,7 +396,7 @@ class Fleet:
                 self._reload.heir_ready(seat)
                 return
         self.announce(slot.generation)
-        self._offer(slot)
+        self._loop.call_soon(self._offer, slot)  # after its types are told
 
     def could_not_load(self, slot: Slot, body: dict[str, Any]) -> None:
         """Told by the slot, which is about to leave."""
@@ -407,9 +407,11 @@ class Fleet:
         """Tells of the types of a generation, once, when they are known."""
         if generation not in self._told and generation in self._types:
             self._told.add(generation)
-            self._listener.on_types(generation, self._types.pop(generation))
+            self._loop.call_soon(self._listener.on_types, generation, self._types.pop(generation))
 
     def _offer(self, slot: Slot) -> None:
+        if slot.stage is not Stage.STARTING:  # it has died, or is about to
+            return
         if slot.leaving is not None:
             slot.stop()
         else:
@@ -475,7 +477,7 @@ class Fleet:
         self._remove(slot)
         slot.forget_process()
         self._vacate(slot, death.reason, with_job=running is not None)
-        self._bury(slot, slot.pid, lambda: self._listener.on_death(slot, running, death))
+        self._bury(slot, slot.pid, running, death)
 
     def _give_up(self, slot: Slot) -> None:
         """It does not die. It is replaced all the same, and reaped if it ever does."""
@@ -493,8 +495,8 @@ class Fleet:
             f"{self._settings.unkillable_after:g} s ago: it hangs in the kernel, most often in "
             "input or output on a device or server that is away. Another slot takes its place",
         )
-        self._listener.on_death(slot, running, death)
-        self._look_if_empty()
+        self._mourned.add(slot)
+        self._loop.call_soon(self._tell_of_death, slot, running, death)
 
     def _never_born(self, slot: Slot, why: str) -> None:
         """It has no process, or none whose number is known; then it is found by its mark."""
@@ -505,7 +507,7 @@ class Fleet:
         self._vacate(slot, Reason.BOOT, with_job=False)
         self.say(Notice.SLOT_DELAYED, slot, why)
         death = Death(Reason.BOOT, NO_REMAINS.exit, why, None, 0, 0.0, False, 0)
-        self._bury(slot, -1, lambda: self._listener.on_death(slot, None, death))
+        self._bury(slot, -1, None, death)
 
     def _remove(self, slot: Slot) -> None:
         self._clear_timer(slot)
@@ -516,10 +518,10 @@ class Fleet:
 
     def _vacate(self, slot: Slot, reason: Reason, *, with_job: bool) -> None:
         """The seat is free; how soon it is taken again depends on why."""
-        self._count(slot, reason, with_job)
         for seat in self.seats:
             if seat.slot is slot:
                 seat.slot = None
+                self._count(slot, reason, with_job)
                 self._penalise(seat, slot, reason, with_job)
                 if seat.heir is not None and seat.heir.ready_ns:
                     self.take_seat(seat)
@@ -556,23 +558,27 @@ class Fleet:
             return False
         return monotonic_ns() - slot.ready_ns >= self._settings.healthy_after * 1e9
 
-    def _bury(self, slot: Slot, session: int, tell: Callable[[], None]) -> None:
+    def _bury(self, slot: Slot, session: int, running: Running | None, death: Death) -> None:
+        """Its death is told when what it had started is dead as well."""
         self._mourned.add(slot)
 
         def over(left: list[int]) -> None:
-            self._mourned.discard(slot)
             if left:
                 self.say(
                     Notice.LEAKED,
                     slot,
                     f"processes {left} that a job of slot {slot.number} had started do not die",
                 )
-            try:
-                tell()
-            finally:
-                self._look_if_empty()
+            self._loop.call_soon(self._tell_of_death, slot, running, death)
 
         Burial(strays.Hunt(slot.mark, session), self._loop, self._own_pids, over).go_on()
+
+    def _tell_of_death(self, slot: Slot, running: Running | None, death: Death) -> None:
+        try:
+            self._listener.on_death(slot, running, death)
+        finally:
+            self._mourned.discard(slot)
+            self._look_if_empty()
 
     # Templates ----------------------------------------------------------------------------------
 
@@ -607,11 +613,11 @@ class Fleet:
 
     def load_failed(self, failure: LoadFailure) -> None:
         """Told by the nursery, or by a slot."""
-        self._listener.on_load_failed(failure)
+        self._loop.call_soon(self._listener.on_load_failed, failure)
 
     def say(self, notice: Notice, slot: Slot | None, sentence: str) -> None:
-        """Something worth logging happened."""
-        self._listener.on_notice(notice, slot, sentence)
+        """Something worth logging happened. Told soon: this is called in the middle of things."""
+        self._loop.call_soon(self._listener.on_notice, notice, slot, sentence)
 
     def _reload_if_asked(self) -> None:
         decided = self._reload is None or self._reload.step in (Step.RELIEVING, Step.OVER)
@@ -625,9 +631,14 @@ class Fleet:
         return {slot.pid for slot in slots if slot.pid} | set(self._nursery.pids())
 
     def _sweep(self) -> None:
-        """Reaps orphans that nobody watches. Not while a slot's number may be unknown."""
+        """Reaps orphans that nobody watches, and kills those that have outlived their slot.
+
+        Not while there may be a slot whose number is not known yet.
+        """
         if not self._nursery.expects_births():
-            strays.reap_unknown(self._own_pids())
+            own = self._own_pids()
+            strays.reap_unknown(own)
+            strays.kill_outliving(self._settings.session_id, own, self._slots)
         self._sweep_timer = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _look_if_empty(self) -> None:

@@ -156,7 +156,12 @@ class Output:
         pieces = range(start, end, LINE_LIMIT) or (start,)
         for piece in pieces:
             text = chunk[piece : min(piece + LINE_LIMIT, end)].decode("utf-8", "backslashreplace")
-            self._deliver(job_id, text)
+            try:
+                self._deliver(job_id, text)
+            except Exception as error:  # in the middle of a job's end; that must go on
+                self._loop.call_exception_handler(
+                    {"message": "a line of output was not taken", "exception": error}
+                )
         return len(pieces)
 
     def _read_on(self) -> None:

@@ -5,14 +5,18 @@ its slot's group and session becomes visible here as a child that is neither slo
 Whose it was is told by its session, by the marker in its environment, or, where it was forked
 without exec, by the slot's page that it still maps. A child of ours stays a zombie until we reap
 it, so its number cannot have been given to somebody else meanwhile; signals still go by pidfd.
+
+Because orphans are reaped here, nothing else in this process may wait for children by number: no
+`subprocess` beside a running fleet.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from pathlib import Path
 
 from jobctl.workerproc import launch
@@ -84,6 +88,19 @@ def reap_unknown(known: Collection[int]) -> int:
     return reaped
 
 
+def kill_outliving(session_id: int, known: Collection[int], lives: Container[int]) -> None:
+    """SIGKILL for orphans whose slot is gone: adopted when nobody hunted for them any more."""
+    for pid in children() - set(known):
+        mark = mark_of(pid, session_id)
+        if mark is not None and int(mark.rpartition(":")[2]) not in lives:
+            with contextlib.suppress(OSError):
+                pidfd = os.pidfd_open(pid)
+                try:
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                finally:
+                    os.close(pidfd)
+
+
 def is_child(pid: int) -> bool:
     """Whether a process is a child of this one, dead or alive."""
     try:
@@ -93,18 +110,31 @@ def is_child(pid: int) -> bool:
     return True
 
 
-def _belongs(pid: int, mark: str, session: int) -> bool:
-    """Cheapest question first; the later ones read the other process's memory map."""
+def mark_of(pid: int, session_id: int) -> str | None:
+    """Which slot of this supervisor a process comes from; None: from none, or it is gone."""
     process = _PROC / str(pid)
     try:
-        after_name = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        if int(after_name[3]) == session:
+        found = re.search(
+            rb"(?:^|\0)%b=(%d:\d+:\d+)\0" % (launch.MARKER.encode(), session_id),
+            (process / "environ").read_bytes(),
+        ) or re.search(
+            rb"/memfd:%b(%d:\d+:\d+) " % (launch.page_name("").encode(), session_id),
+            (process / "maps").read_bytes(),
+        )
+    except OSError:  # gone meanwhile, or another user's by set-uid
+        return None
+    return None if found is None else found[1].decode()
+
+
+def _belongs(pid: int, mark: str, session: int) -> bool:
+    """The cheap question first; the other reads the process's memory map."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        if int(stat.rpartition(")")[2].split()[3]) == session:
             return True
-        if f"{launch.MARKER}={mark}\0".encode() in (process / "environ").read_bytes():
-            return True
-        return f"/memfd:{launch.page_name(mark)} ".encode() in (process / "maps").read_bytes()
-    except (OSError, IndexError, ValueError):  # gone meanwhile, or another user's by set-uid
+    except (OSError, IndexError, ValueError):
         return False
+    return mark_of(pid, int(mark.partition(":")[0])) == mark
 
 
 def _reap(by: int, which: int) -> bool:

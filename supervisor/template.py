@@ -89,7 +89,12 @@ class Template:
         control, output, self.pid = _start(order)
         self._control = control
         self._output = Output(output, loop, lambda: None, self._printed, lambda size: None)
-        self._pidfd = os.pidfd_open(self.pid)
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except OSError:  # no descriptor is left; its closed socket tells it to go
+            control.close()
+            self._output.finish()
+            raise
         loop.add_reader(control.fileno(), self._readable)
         loop.add_reader(self._pidfd, self._exited)
 

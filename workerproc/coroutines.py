@@ -35,8 +35,12 @@ class Coroutines:
         if self._runner is None:
             self._runner = asyncio.Runner()
         runner = self._runner
+        result: Any = None
+        error: BaseException | None = None
         try:
             result, error = runner.run(self._shielded(coroutine))
+        except BaseException as torn:  # a task beside it raised SystemExit or KeyboardInterrupt
+            error = torn
         finally:
             self._task = None
         self._tidy(runner)
@@ -108,7 +112,10 @@ class Coroutines:
         _report(f"the job ended and left {len(left)} tasks running; they are cancelled: {names}")
         for task in left:
             task.cancel()
-        _, stubborn = runner.run(asyncio.wait(left, timeout=_TIDY_SECONDS))
+        try:
+            _, stubborn = runner.run(asyncio.wait(left, timeout=_TIDY_SECONDS))
+        except BaseException:  # one of them tears the loop once more
+            stubborn = left
         if stubborn:
             _report(f"{len(stubborn)} of them did not end; the next job gets a new event loop")
             self._runner = None

@@ -192,6 +192,25 @@ def test_one_loop_for_all_coroutines(run: Run) -> None:
     assert len(set(map(id, loops))) == 1
 
 
+def test_a_task_exits(run: Run) -> None:
+    """SystemExit in a task beside the handler is the handler's failure; the loop is whole."""
+
+    async def leave() -> None:
+        raise SystemExit(4)
+
+    async def handler(ctx: Context) -> None:
+        await asyncio.gather(leave(), asyncio.Event().wait())
+
+    body = run(handler)
+    assert (body["outcome"], body["error_class"]) == ("failed", "SystemExit")
+
+    async def next_one(ctx: Context) -> int:
+        await asyncio.sleep(0.001)
+        return len(asyncio.all_tasks())
+
+    assert run(next_one)["result"] == "1"
+
+
 def test_a_plain_function_that_returns_a_coroutine(run: Run) -> None:
     """A decorator may hide that a handler is a coroutine function."""
 
