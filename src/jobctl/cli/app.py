@@ -11,6 +11,7 @@ import jobctl
 from jobctl.cli.config import config
 from jobctl.cli.db import db
 from jobctl.cli.dead import dead
+from jobctl.cli.doctor import doctor
 from jobctl.cli.drain import drain, undrain
 from jobctl.cli.enqueue import enqueue
 from jobctl.cli.hosts import hosts
@@ -61,6 +62,6 @@ def app() -> None:
 
 
 for command in (
-    run, migrate, db, enqueue, status, jobs, dead, hosts, drain, undrain, config,
+    run, migrate, db, enqueue, status, jobs, dead, hosts, drain, undrain, doctor, config,
 ):  # fmt: skip
     app.add_command(command)
