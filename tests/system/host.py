@@ -143,7 +143,7 @@ class Jobs:
     def enqueue(self, type_: str, args: dict[str, Any] | None = None, **options: Any) -> int:
         extra = "".join(f", {name} => %({name})s" for name in options)
         row = self.connection.execute(
-            f"SELECT jobctl.enqueue(%(type)s, %(args)s::jsonb{extra}) AS id",  # type: ignore[arg-type]
+            f"SELECT jobctl.enqueue(%(type)s, %(args)s::jsonb{extra}) AS id",
             {"type": type_, "args": json.dumps(args or {}), **options},
         ).fetchone()
         assert row is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -87,8 +88,8 @@ def test_each_of_our_connections_is_terminated(hosts: Hosts, jobs: Jobs) -> None
     """Whatever an administrator ends is opened again, and jobs go on."""
     host = hosts.start("one", "--slots", "2").ready()
     for name in ("claim", "settle", "lease", "lead"):
-        until(lambda name=name: _backend(jobs, name), what=f"the connection {name}")
-        jobs.connection.execute("SELECT pg_terminate_backend(%s)", (_backend(jobs, name),))
+        backend = until(partial(_backend, jobs, name), what=f"the connection {name}")
+        jobs.connection.execute("SELECT pg_terminate_backend(%s)", (backend,))
         jobs.wait(jobs.enqueue("add", {"a": 1, "b": 1}), "succeeded")
     until(lambda: host.state()["leader"], within=30, what="it to lead again")
     assert host.process.poll() is None

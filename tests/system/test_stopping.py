@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.system.host import Hosts, Jobs, alive
+from tests.system.host import Host, Hosts, Jobs, alive
 from tests.waiting import until
 
 
@@ -65,9 +65,8 @@ def test_a_drained_supervisor_stays_and_can_be_undrained(hosts: Hosts, jobs: Job
     jobs.wait(job, "succeeded")
 
 
-def _press_again(host: object) -> bool:
+def _press_again(host: Host) -> bool:
     """A second press counts half a second after the first."""
-    process = host.process  # type: ignore[attr-defined] - any host
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-    return process.poll() is not None
+    if host.process.poll() is None:
+        host.send(signal.SIGINT)
+    return host.process.poll() is not None
