@@ -8,6 +8,7 @@ dead slot's replacement is asked for before anyone is told of the death.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -51,7 +52,6 @@ class FleetSettings:
     """What the fleet needs to know. Times in seconds."""
 
     app: str
-    session_id: int
     pools: Mapping[str, int]  # pool name -> slots; slot numbers count through all of them, from 1
     preload: bool = True
     max_jobs_per_slot: int | None = None  # recycled after so many, give or take a tenth
@@ -78,7 +78,6 @@ class Fleet:
         self._nursery = Nursery(
             Upbringing(
                 settings.app,
-                settings.session_id,
                 settings.preload,
                 settings.environment,
                 settings.load_timeout,
@@ -116,6 +115,13 @@ class Fleet:
     def start(self) -> None:
         """Becomes the subreaper of everything below and asks for the template and the slots."""
         linux.adopt_orphans()
+        abandoned = strays.kill_abandoned()
+        if abandoned:
+            sentence = (
+                f"{len(abandoned)} processes that jobs of a supervisor before this one had started "
+                "were still there, and were killed"
+            )
+            self.say(Notice.LEAKED, None, sentence)
         self._nursery.start()
         self._sweep()
 
@@ -309,7 +315,7 @@ class Fleet:
     def _launch(self, seat: Seat, template: Template) -> Slot | None:
         self._lives += 1
         life = self._lives
-        mark = launch.marker(self._settings.session_id, seat.number, life)
+        mark = launch.marker(os.getpid(), seat.number, life)
         try:
             ends, theirs = open_ends(mark)
         except OSError as error:
@@ -638,7 +644,7 @@ class Fleet:
         if not self._nursery.expects_births():
             own = self._own_pids()
             strays.reap_unknown(own)
-            strays.kill_outliving(self._settings.session_id, own, self._slots)
+            strays.kill_outliving(own, self._slots)
         self._sweep_timer = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _look_if_empty(self) -> None:

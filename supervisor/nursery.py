@@ -25,7 +25,6 @@ class Upbringing:
     """How templates are started. Seconds."""
 
     app: str
-    session: int
     preload: bool
     environment: Mapping[str, str]
     load_timeout: float
@@ -182,7 +181,6 @@ class Nursery:
             app=how.app,
             generation=self._generation,
             preload=self._preload,
-            session=how.session,
             environment=how.environment,
         )
         try:

@@ -18,6 +18,7 @@ import re
 import signal
 from collections.abc import Collection, Container, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from jobctl.workerproc import launch
 
@@ -88,17 +89,43 @@ def reap_unknown(known: Collection[int]) -> int:
     return reaped
 
 
-def kill_outliving(session_id: int, known: Collection[int], lives: Container[int]) -> None:
+def kill_outliving(known: Collection[int], lives: Container[int]) -> None:
     """SIGKILL for orphans whose slot is gone: adopted when nobody hunted for them any more."""
     for pid in children() - set(known):
-        mark = mark_of(pid, session_id)
-        if mark is not None and int(mark.rpartition(":")[2]) not in lives:
-            with contextlib.suppress(OSError):
-                pidfd = os.pidfd_open(pid)
-                try:
+        mark = mark_of(pid)
+        if mark is None or mark.supervisor != os.getpid() or mark.life in lives:
+            continue
+        with contextlib.suppress(OSError):
+            pidfd = os.pidfd_open(pid)
+            try:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            finally:
+                os.close(pidfd)
+
+
+def kill_abandoned() -> list[int]:
+    """SIGKILL for what jobs of dead supervisors left on this machine; their pids. For the start.
+
+    A supervisor adopts whatever is orphaned below it, so a marked process of which the supervisor
+    is no ancestor has lost it. Only this user's, and only where pids mean the same.
+    """
+    killed = []
+    own_space = _pid_space(os.getpid())
+    for pid in _all_pids():
+        with contextlib.suppress(OSError):
+            if pid == os.getpid() or (_PROC / str(pid)).stat().st_uid != os.geteuid():
+                continue
+            pidfd = os.pidfd_open(pid)
+            try:
+                mark = mark_of(pid)
+                if mark is None or _pid_space(pid) != own_space:
+                    continue
+                if mark.supervisor not in _ancestors(pid):
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                finally:
-                    os.close(pidfd)
+                    killed.append(pid)
+            finally:
+                os.close(pidfd)
+    return killed
 
 
 def is_child(pid: int) -> bool:
@@ -110,31 +137,61 @@ def is_child(pid: int) -> bool:
     return True
 
 
-def mark_of(pid: int, session_id: int) -> str | None:
-    """Which slot of this supervisor a process comes from; None: from none, or it is gone."""
+class Mark(NamedTuple):
+    """What `launch.MARKER` says."""
+
+    supervisor: int
+    slot: int
+    life: int
+
+
+_IN_ENVIRONMENT = re.compile(rb"(?:^|\0)%b=(\d+):(\d+):(\d+)\0" % launch.MARKER.encode())
+_IN_MAPS = re.compile(rb"/memfd:%b(\d+):(\d+):(\d+) " % launch.page_name("").encode())
+
+
+def mark_of(pid: int) -> Mark | None:
+    """Which slot a process comes from; None: from none, or it is gone, or may not be read."""
     process = _PROC / str(pid)
     try:
-        found = re.search(
-            rb"(?:^|\0)%b=(%d:\d+:\d+)\0" % (launch.MARKER.encode(), session_id),
-            (process / "environ").read_bytes(),
-        ) or re.search(
-            rb"/memfd:%b(%d:\d+:\d+) " % (launch.page_name("").encode(), session_id),
-            (process / "maps").read_bytes(),
+        found = _IN_ENVIRONMENT.search((process / "environ").read_bytes()) or _IN_MAPS.search(
+            (process / "maps").read_bytes()
         )
-    except OSError:  # gone meanwhile, or another user's by set-uid
+    except OSError:
         return None
-    return None if found is None else found[1].decode()
+    return None if found is None else Mark(*map(int, found.groups()))
 
 
 def _belongs(pid: int, mark: str, session: int) -> bool:
     """The cheap question first; the other reads the process's memory map."""
     try:
-        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
-        if int(stat.rpartition(")")[2].split()[3]) == session:
+        if int(_stat(pid)[3]) == session:
             return True
     except (OSError, IndexError, ValueError):
         return False
-    return mark_of(pid, int(mark.partition(":")[0])) == mark
+    found = mark_of(pid)
+    return found is not None and launch.marker(*found) == mark
+
+
+def _ancestors(pid: int) -> set[int]:
+    """All of them. Raises OSError if one vanishes meanwhile: then nobody can say."""
+    found: set[int] = set()
+    while (pid := int(_stat(pid)[1])) > 0 and pid not in found:
+        found.add(pid)
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on: state, parent, group, session, ..."""
+    text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    return text.rpartition(")")[2].split()
+
+
+def _pid_space(pid: int) -> str:
+    return str((_PROC / str(pid) / "ns" / "pid").readlink())
+
+
+def _all_pids() -> list[int]:
+    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
 
 
 def _reap(by: int, which: int) -> bool:
@@ -146,12 +203,7 @@ def _reap(by: int, which: int) -> bool:
 
 
 def _children_by_scan() -> Iterator[int]:
-    own = os.getpid()
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text(errors="replace")
-            except OSError:
-                continue
-            if int(stat.rpartition(")")[2].split()[1]) == own:
-                yield int(entry.name)
+    for pid in _all_pids():
+        with contextlib.suppress(OSError):
+            if int(_stat(pid)[1]) == os.getpid():
+                yield pid

@@ -129,7 +129,6 @@ class Supervisor:
         self._fleet = Fleet(
             FleetSettings(
                 app=settings.app,
-                session_id=self._identity.pid,
                 pools={"default": settings.slots},
                 preload=settings.preload,
                 boot_timeout=settings.boot_timeout,

@@ -46,7 +46,6 @@ class TemplateOrder:
     app: str
     generation: int
     preload: bool
-    session: int
     environment: Mapping[str, str]  # added to our own
 
 
@@ -217,7 +216,6 @@ def _start(order: TemplateOrder) -> tuple[socket.socket, int, int]:
         "app": order.app,
         "generation": order.generation,
         "preload": order.preload,
-        "session": order.session,
         "supervisor": os.getpid(),
     }
     command = [sys.executable, "-m", "jobctl.workerproc.template", json.dumps(words)]

@@ -9,7 +9,8 @@ from collections.abc import MutableMapping
 from typing import Final
 
 #: In the environment of everything that a slot's handlers start: whose it is. A supervisor finds
-#: strays by it. `SESSION:SLOT:LIFE`; the life tells a slot from its replacement.
+#: strays by it. `SUPERVISOR:SLOT:LIFE`: the supervisor's pid, the slot's number, and which of the
+#: supervisor's processes it is, which tells a slot from its replacement.
 MARKER: Final = "JOBCTL_SLOT"
 
 #: The template's socket to the supervisor. It is started by exec, so the number is fixed.
@@ -42,9 +43,9 @@ _SUPERVISORS_OWN: Final = frozenset(
 )
 
 
-def marker(session_id: int, slot: int, life: int) -> str:
+def marker(supervisor: int, slot: int, life: int) -> str:
     """The value of `MARKER` in one slot."""
-    return f"{session_id}:{slot}:{life}"
+    return f"{supervisor}:{slot}:{life}"
 
 
 def page_name(mark: str) -> str:

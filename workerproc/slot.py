@@ -58,7 +58,6 @@ class Birth:
     registry: Registry | None  # None: import the app yourself
     supervisor: int
     generation: int
-    session: int
     number: int
     life: int
     control: int
@@ -89,7 +88,7 @@ def _live(birth: Birth) -> int:
     if not _adopted(birth.supervisor):
         return launch.EXIT_ORPHANED
     _stand_aside()
-    os.environ[launch.MARKER] = launch.marker(birth.session, birth.number, birth.life)
+    os.environ[launch.MARKER] = launch.marker(birth.supervisor, birth.number, birth.life)
     _reseed()
     gc.enable()
     control = socket.socket(fileno=birth.control)

@@ -6,7 +6,7 @@ generation are equally clean. It does not know what becomes of the slots: they a
 supervisor's children, and its own death harms none of them.
 
     python -m jobctl.workerproc.template '{"app": …, "generation": …, "preload": …,
-                                           "session": …, "supervisor": pid}'
+                                           "supervisor": pid}'
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class Order:
     app: str
     generation: int
     preload: bool
-    session: int
     supervisor: int  # its pid
 
 
@@ -103,7 +102,6 @@ def _serve(order: Order, control: socket.socket, registry: Registry | None) -> N
             registry=registry,
             supervisor=order.supervisor,
             generation=order.generation,
-            session=order.session,
             number=body["slot"],
             life=body["life"],
             **dict(zip(launch.SPAWN_DESCRIPTORS, descriptors, strict=True)),

@@ -61,9 +61,7 @@ class Ground:
             **settings.pop("environment", {}),
         }
         self.fleet = Fleet(
-            FleetSettings(
-                app, os.getpid(), {"default": slots}, environment=environment, **settings
-            ),
+            FleetSettings(app, {"default": slots}, environment=environment, **settings),
             self,
         )
         self.deadlines = Deadlines(self.fleet)
@@ -214,24 +212,42 @@ def with_fleet(
     def decorate(story: Story) -> Callable[[Path], None]:
         @functools.wraps(story)
         def test(tmp_path: Path) -> None:
-            async def play() -> None:
-                ground = Ground(tmp_path, slots, app, **settings)
-                loop = asyncio.get_running_loop()
-                faults: list[dict[str, Any]] = []
-                loop.set_exception_handler(lambda _, context: faults.append(context))
-                if started:
-                    ground.fleet.start()
-                await story(ground)
-                await ground.fleet.end()
-                assert not faults, faults
-                ground.deadlines.close()
-
-            in_own_process(lambda: asyncio.run(play()))
+            in_own_process(
+                lambda: asyncio.run(_play(story, tmp_path, slots, app, started=started, **settings))
+            )
 
         test.__signature__ = inspect.signature(_a_test)  # type: ignore[attr-defined]
         return test
 
     return decorate
+
+
+def play_until_killed(story: Story, folder: Path, slots: int) -> None:
+    """The same for a story that ends with SIGKILL for the supervisor; nothing is tidied up."""
+    child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(_play(story, folder, slots, "fleet_app"))
+        finally:
+            traceback.print_exc()
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, status
+
+
+async def _play(
+    story: Story, folder: Path, slots: int, app: str, *, started: bool = True, **settings: Any
+) -> None:
+    ground = Ground(folder, slots, app, **settings)
+    loop = asyncio.get_running_loop()
+    faults: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+    if started:
+        ground.fleet.start()
+    await story(ground)
+    await ground.fleet.end()
+    assert not faults, faults
+    ground.deadlines.close()
 
 
 def _a_test(tmp_path: Path) -> None:
@@ -311,5 +327,6 @@ def number_in(path: str) -> int:
 
 __all__ = [
     "HERE", "Death", "Ground", "Reason", "Stage", "Told",
-    "descriptors", "exists", "in_own_process", "living", "number_in", "with_fleet",
+    "descriptors", "exists", "in_own_process", "living", "number_in", "play_until_killed",
+    "with_fleet",
 ]  # fmt: skip

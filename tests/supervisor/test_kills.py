@@ -12,9 +12,16 @@ from pathlib import Path
 import pytest
 
 from jobctl.supervisor.exits import ExitKind
-from jobctl.supervisor.listener import Reason
+from jobctl.supervisor.listener import Notice, Reason
 from jobctl.supervisor.slot import Slot, Stage
-from tests.supervisor.fleets import Ground, Told, exists, number_in, with_fleet
+from tests.supervisor.fleets import (
+    Ground,
+    Told,
+    exists,
+    number_in,
+    play_until_killed,
+    with_fleet,
+)
 from tests.waiting import until
 
 
@@ -118,6 +125,7 @@ async def test_a_real_deadline_races_the_job(ground: Ground) -> None:
         assert told.what == "done" or told.detail.reason is Reason.TIMEOUT
 
 
+FREEZER = Path("/sys/fs/cgroup/freezer")
 ENDS = {
     "leave 0": ("leave", {"code": 0}, ExitKind.EXITED, 0, "exited with code 0 in the middle"),
     "leave 9": ("leave", {"code": 9}, ExitKind.EXITED, 9, "exited with code 9 in the middle"),
@@ -322,7 +330,6 @@ def test_the_supervisor_is_killed(tmp_path: Path) -> None:
     """Slots, busy and idle, and the template are gone within two seconds."""
     pids = tmp_path / "pids"
 
-    @with_fleet(slots=3)
     async def story(ground: Ground) -> None:
         slots = await ground.ready()
         ground.give(slots[0], "hang_in_c", started=ground.path("c"))
@@ -334,13 +341,54 @@ def test_the_supervisor_is_killed(tmp_path: Path) -> None:
         pids.write_text(" ".join(str(pid) for pid in [*(s.pid for s in slots), template.pid]))
         os.kill(os.getpid(), signal.SIGKILL)
 
-    supervisor = os.fork()
-    if supervisor == 0:
-        try:
-            story(tmp_path)
-        finally:
-            os._exit(0)
-    os.waitpid(supervisor, 0)
+    play_until_killed(story, tmp_path, slots=3)
     everybody = [int(pid) for pid in pids.read_text().split()]
     assert len(everybody) == 4
     until(lambda: not any(exists(pid) for pid in everybody), within=2, what="all are gone")
+
+
+@pytest.mark.parametrize("how", ["exec", "fork"])
+def test_a_killed_supervisor_leaves_a_daemon(tmp_path: Path, how: str) -> None:
+    """What a job had sent into a session of its own dies at the latest when the next one starts."""
+
+    async def first(ground: Ground) -> None:
+        (slot,) = await ground.ready()
+        ground.give(slot, "leave_daemon", pid_file=ground.path("daemon"), how=how)
+        await ground.exists(ground.path("daemon"))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @with_fleet(slots=1)
+    async def second(ground: Ground) -> None:
+        daemon = number_in(ground.path("daemon"))
+        await ground.until(lambda: not exists(daemon), "the daemon's end", within=5)
+        await ground.until(lambda: ground.notices(Notice.LEAKED), "it is told")
+        await ground.ready()
+
+    play_until_killed(first, tmp_path, slots=1)
+    assert exists(number_in(str(tmp_path / "daemon")))
+    second(tmp_path)
+
+
+@pytest.mark.skipif(not os.access(FREEZER, os.W_OK), reason="needs root and a freezer of cgroup v1")
+@with_fleet(slots=2, unkillable_after=0.3)
+async def test_a_process_that_cannot_be_killed(ground: Ground) -> None:
+    """Its job ends and its seat is taken all the same; when it dies at last, it is reaped."""
+    slots = await ground.ready()
+    number = ground.give(slots[0], "hang_politely", hard=0.2, started=ground.path("started"))
+    await ground.exists(ground.path("started"))
+    group = FREEZER / f"jobctl-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cgroup.procs").write_text(str(slots[0].pid))
+        (group / "freezer.state").write_text("FROZEN")
+        told = await ground.end_of(number)
+        assert told.detail.reason is Reason.TIMEOUT
+        assert told.detail.exit.kind is ExitKind.UNKNOWN
+        assert exists(slots[0].pid)
+        assert len(ground.notices(Notice.UNKILLABLE)) == 1
+        await ground.ready()
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        await ground.until(lambda: not exists(slots[0].pid), "its end")
+        group.rmdir()
+    await ground.until(lambda: not ground.fleet._unkillable, "it is reaped")
