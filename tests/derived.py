@@ -12,13 +12,15 @@ import inspect
 import logging
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import click
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from jobctl.cli.app import app
 from jobctl.cli.endings import ExitCode
 from jobctl.store import states
 from jobctl.store.states import Outcome, State
@@ -158,7 +160,24 @@ def _docstrings(enumeration: type) -> dict[str, str]:
     return found
 
 
-# Signals, exit codes ----------------------------------------------------------------------------
+# Commands, signals, exit codes ------------------------------------------------------------------
+
+
+def command_table() -> str:
+    """From the command line itself."""
+    return _table(("command", ""), _commands(app, "jobctl"))
+
+
+def _commands(group: click.Group, name: str) -> Iterator[tuple[str, str]]:
+    context = click.Context(group)
+    for word in group.list_commands(context):
+        command = group.get_command(context, word)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{name} {word}")
+        else:
+            yield f"`{name} {word}`", command.get_short_help_str(limit=200)
+
 
 _INTENTS = {
     Intent.DRAIN_AND_EXIT: "drain: claim nothing more, let running jobs end for up to "
@@ -184,7 +203,7 @@ _CODES = {
     ExitCode.FAILED: "failed; `jobctl jobs wait`: a job is dead, cancelled or discarded; "
     "`jobctl run`: a part of it failed in a way that nobody planned for",
     ExitCode.USAGE: "it was typed wrongly",
-    ExitCode.NOT_HEALTHY: "what was asked about does not run",
+    ExitCode.NOT_HEALTHY: "what was asked about does not run, or is not as it should be",
     ExitCode.NO_SUCH_THING: "there is no such job, host or supervisor",
     ExitCode.PARTLY_DONE: "partly done; `jobctl run`: stopped as asked, but jobs were interrupted "
     "and queued again",
@@ -263,6 +282,7 @@ DERIVED: dict[str, Callable[[], str]] = {
     "outcomes": outcome_table,
     "state-picture": state_picture,
     "states": state_table,
+    "commands": command_table,
     "signals": signal_table,
     "settings": settings.markdown_table,
     "exit-codes": exit_code_table,
