@@ -14,20 +14,18 @@ every lane has a second mark below the first (`safe`), and from time to time a c
 After a reconnect, a reload and once a minute a claim starts from 0 (`Look.WHOLE`), because what a
 database has forgotten in a crash can come back below any mark.
 
-Which lanes come first is decided here too: higher priorities, queues in turn, and one claimed job
-in eight from the lanes below while they have any.
+Which lanes come first is decided here too: higher priorities first, but for every seven jobs of a
+priority one from the lanes below it, while they have any, and so on down: nothing starves. Within
+a priority the queue that has waited longest comes first, and within a queue the lane.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import groupby
-from typing import NamedTuple, TypeVar
-
-_T = TypeVar("_T")
+from typing import NamedTuple
 
 #: One claimed job in this many comes from the lanes below, while they have any.
 TURN_OF_THE_LOWER = 8
@@ -93,7 +91,8 @@ class Marks:
 
     def nothing_below(self, upto: int) -> None:
         """A plain SELECT found nothing in (`safe`, `upto`], with `upto` a candidate before it."""
-        self.safe = max(self.safe, upto)
+        # Not above `low`: the marks may have been forgotten while the answer was on its way.
+        self.safe = max(self.safe, min(upto, self.low))
         while self.checkpoints and self.checkpoints[0].low <= self.safe:
             self.checkpoints.popleft()
 
@@ -116,7 +115,7 @@ class Plan(NamedTuple):
     lanes: tuple[Lane, ...]
     marks: tuple[int, ...]
     limits: tuple[int, ...]
-    lower: frozenset[Lane]  # those whose turn was ahead of their betters'
+    let_pass: frozenset[int]  # priorities that let those below them go first
 
 
 class Below(NamedTuple):
@@ -132,9 +131,11 @@ class Lanes:
 
     def __init__(self) -> None:
         self._marks: dict[Lane, Marks] = {}
-        self._turn = 0
-        self._credit = 0.0  # how many jobs the lanes below are owed
-        self._floor = 0  # lanes below this priority may be starving
+        self._levels: dict[int, list[list[Lane]]] = {}  # lanes by queue, by priority
+        self._claims = 0
+        self._served: dict[Lane, int] = {}  # the last claim that brought something
+        # For each priority: how many of its jobs were claimed that those below got nothing for.
+        self._owed: Counter[int] = Counter()
         self._known_xmin = 0
 
     def serve(self, queues: Iterable[str], of_types: Iterable[Lane]) -> None:
@@ -147,6 +148,11 @@ class Lanes:
         }
         wanted.update(of_types)
         self._marks = {lane: self._marks.get(lane) or Marks() for lane in sorted(wanted)}
+        self._served = {lane: self._served.get(lane, 0) for lane in self._marks}
+        levels: dict[int, dict[str, list[Lane]]] = {priority: {} for priority in PRIORITIES}
+        for lane in self._marks:
+            levels[lane.priority].setdefault(lane.queue, []).append(lane)
+        self._levels = {priority: list(level.values()) for priority, level in levels.items()}
 
     def __len__(self) -> int:
         return len(self._marks)
@@ -158,50 +164,55 @@ class Lanes:
 
     def plan(self, most: int, look: Look) -> Plan:
         """The next claim, for at most this many jobs."""
-        self._turn += 1
-        ahead: list[Lane] = []
-        if self._credit >= 1:
-            ahead = [lane for lane in self._in_order() if lane.priority < self._floor]
-        chosen = set(ahead)
-        behind = [lane for lane in self._in_order() if lane not in chosen]
-        owed = min(most, int(self._credit))
-        lanes = (*ahead, *behind)
+        order: list[tuple[Lane, int]] = []
+        let_pass = set()
+        for priority in reversed(PRIORITIES):
+            own = [(lane, most) for lane in self._in_order(priority)]
+            owed = self._owed[priority] // (TURN_OF_THE_LOWER - 1)
+            if owed > 0 and order:
+                let_pass.add(priority)
+                order = [(lane, min(limit, owed)) for lane, limit in order] + own
+            else:
+                order = own + order
         return Plan(
             look,
             most,
-            lanes,
-            tuple(self._marks[lane].start(look) for lane in lanes),
-            (owed,) * len(ahead) + (most,) * len(behind),
-            frozenset(chosen),
+            tuple(lane for lane, _ in order),
+            tuple(self._marks[lane].start(look) for lane, _ in order),
+            tuple(limit for _, limit in order),
+            frozenset(let_pass),
         )
 
     def claimed(self, plan: Plan, taken: Sequence[tuple[Lane, int]]) -> bool:
         """What that claim brought, acknowledged. True when there may be more behind it."""
+        self._claims += 1
         for lane, seq in taken:
             if marks := self._marks.get(lane):
                 marks.claimed(seq)
-        counts: dict[Lane, int] = {}
-        for lane, _ in taken:
-            counts[lane] = counts.get(lane, 0) + 1
-        self._pay(plan, counts)
+                self._served[lane] = self._claims
+        counts = Counter(lane for lane, _ in taken)
         limits = dict(zip(plan.lanes, plan.limits, strict=True))
-        return any(count >= limits.get(lane, 1) for lane, count in counts.items()) or (
-            len(taken) >= plan.most
-        )
+        more = len(taken) >= plan.most or any(n >= limits[lane] for lane, n in counts.items())
+        if more:
+            self._pay(plan, counts)
+        else:
+            self._owed.clear()  # everything within reach was taken: nobody waits
+        return more
 
-    def _pay(self, plan: Plan, counts: dict[Lane, int]) -> None:
-        """Fairness: after a full claim, what stands below its lowest row is owed its share."""
-        from_lower = sum(count for lane, count in counts.items() if lane in plan.lower)
-        ordinary = {lane: count for lane, count in counts.items() if lane not in plan.lower}
-        full = from_lower + sum(ordinary.values()) >= plan.most
-        if plan.lower:
-            # Those who have nothing are owed nothing; those who got too much at once pay it back.
-            self._credit = self._credit - from_lower if from_lower else 0.0
-        if full and ordinary:
-            self._floor = min(lane.priority for lane in ordinary)
-            self._credit += sum(ordinary.values()) / (TURN_OF_THE_LOWER - 1)
-        elif not full and not plan.lower:
-            self._credit = 0.0  # everything within reach was taken: nobody waits
+    def _pay(self, plan: Plan, counts: Counter[Lane]) -> None:
+        """Each priority owes those below one job for every seven of its own."""
+        full = sum(counts.values()) >= plan.most
+        below = 0
+        for priority in reversed(PRIORITIES):
+            own = sum(n for lane, n in counts.items() if lane.priority == priority)
+            passed = priority in plan.let_pass
+            if below and not passed:
+                self._owed[priority] = 0  # it left them room: it owes nothing
+            elif passed and not below and (own or not full):
+                self._owed[priority] = own  # they went first, and there was nobody
+            else:  # whoever got too much at once, from many lanes, pays it back
+                self._owed[priority] += own - below * (TURN_OF_THE_LOWER - 1)
+            below += own
 
     def question(self) -> Below:
         """What to ask after a look below, for the safe marks to rise."""
@@ -231,20 +242,10 @@ class Lanes:
         for marks in self._marks.values():
             marks.forget()
 
-    def _in_order(self) -> list[Lane]:
-        """Higher priorities first; queues, and the lanes of a queue, in turn; the front first."""
-        order: list[Lane] = []
-        by_priority = sorted(self._marks, key=lambda lane: -lane.priority)
-        for _, level in groupby(by_priority, key=lambda lane: lane.priority):
-            queues = [list(group) for _, group in groupby(level, key=lambda lane: lane.queue)]
-            for group in _turned(queues, self._turn):
-                order += [lane for lane in group if lane.name == FRONT]
-                order += _turned([lane for lane in group if lane.name != FRONT], self._turn)
-        return order
-
-
-def _turned(items: list[_T], turn: int) -> list[_T]:
-    if not items:
-        return items
-    start = turn % len(items)
-    return items[start:] + items[:start]
+    def _in_order(self, priority: int) -> list[Lane]:
+        """Queues, and the lanes of each, by how long they have waited; a queue's front first."""
+        queues = self._levels.get(priority, [])
+        for lanes in queues:
+            lanes.sort(key=lambda lane: (lane.name != FRONT, self._served[lane]))
+        queues.sort(key=lambda lanes: max(self._served[lane] for lane in lanes))
+        return [lane for lanes in queues for lane in lanes]
