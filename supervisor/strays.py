@@ -120,7 +120,8 @@ def kill_abandoned() -> list[int]:
                 mark = mark_of(pid)
                 if mark is None or _pid_space(pid) != own_space:
                     continue
-                if mark.supervisor not in _ancestors(pid):
+                # A supervisor maps the pages of its slots as well.
+                if mark.supervisor != pid and mark.supervisor not in _ancestors(pid):
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     killed.append(pid)
             finally:

@@ -14,6 +14,7 @@ import pytest
 from jobctl.supervisor.exits import ExitKind
 from jobctl.supervisor.listener import Notice, Reason
 from jobctl.supervisor.slot import Slot, Stage
+from jobctl.supervisor.strays import kill_abandoned
 from tests.supervisor.fleets import (
     Ground,
     Told,
@@ -367,6 +368,22 @@ def test_a_killed_supervisor_leaves_a_daemon(tmp_path: Path, how: str) -> None:
     play_until_killed(first, tmp_path, slots=1)
     assert exists(number_in(str(tmp_path / "daemon")))
     second(tmp_path)
+
+
+@with_fleet(slots=1)
+async def test_another_supervisor_starts(ground: Ground) -> None:
+    """Two on one machine do not take each other, or what the other's jobs started, for strays."""
+    (slot,) = await ground.ready()
+    ground.give(slot, "leave_daemon", pid_file=ground.path("daemon"), how="exec")
+    await ground.exists(ground.path("daemon"))
+    other = os.fork()
+    if other == 0:
+        try:
+            kill_abandoned()
+        finally:
+            os._exit(0)
+    os.waitpid(other, 0)  # noqa: ASYNC222 - it takes milliseconds
+    assert exists(slot.pid) and exists(number_in(ground.path("daemon")))
 
 
 @pytest.mark.skipif(not os.access(FREEZER, os.W_OK), reason="needs root and a freezer of cgroup v1")
