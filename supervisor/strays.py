@@ -107,26 +107,31 @@ def kill_abandoned() -> list[int]:
     """SIGKILL for what jobs of dead supervisors left on this machine; their pids. For the start.
 
     A supervisor adopts whatever is orphaned below it, so a marked process of which the supervisor
-    is no ancestor has lost it. Only this user's, and only where pids mean the same.
+    is no ancestor has lost it. Only this user's, and only where pids mean the same. Asked twice,
+    because a process may change its parent while its ancestors are read.
     """
     killed = []
-    own_space = _pid_space(os.getpid())
     for pid in _all_pids():
-        with contextlib.suppress(OSError):
-            if pid == os.getpid() or (_PROC / str(pid)).stat().st_uid != os.geteuid():
+        with contextlib.suppress(OSError):  # gone meanwhile, or not ours to look at
+            if (_PROC / str(pid)).stat().st_uid != os.geteuid() or mark_of(pid) is None:
                 continue
             pidfd = os.pidfd_open(pid)
             try:
-                mark = mark_of(pid)
-                if mark is None or _pid_space(pid) != own_space:
-                    continue
-                # A supervisor maps the pages of its slots as well.
-                if mark.supervisor != pid and mark.supervisor not in _ancestors(pid):
+                if _is_abandoned(pid) and _is_abandoned(pid):
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     killed.append(pid)
             finally:
                 os.close(pidfd)
     return killed
+
+
+def _is_abandoned(pid: int) -> bool:
+    """Raises OSError when that cannot be told."""
+    mark = mark_of(pid)
+    if mark is None or pid == os.getpid() or _pid_space(pid) != _pid_space(os.getpid()):
+        return False
+    # The supervisor itself maps the pages of its slots.
+    return mark.supervisor != pid and mark.supervisor not in _ancestors(pid)
 
 
 def is_child(pid: int) -> bool:
