@@ -190,8 +190,11 @@ def decide(
     twice: what would be tried again is dead.
     """
     ending = Ending(job_id, session_id, token, place="dead")
-    left = _has_budget(job, policy, elapsed)
-    again = "retry" if left and policy.ack != "early" else "dead"
+    early = policy.ack == "early"
+    attempts_left = not early and job.attempt + 1 < _most_attempts(job, policy)
+    crashes_left = attempts_left and job.crashes + 1 < policy.max_crashes
+    over = policy.max_elapsed_seconds is not None and elapsed >= policy.max_elapsed_seconds
+    again = "retry" if attempts_left and not over else "dead"
     match cause:
         case HandedBack():
             ending.place = "front"
@@ -200,18 +203,20 @@ def decide(
         case Interrupted(because):
             ending.outcome = "interrupted"
             ending.exit_reason = because
-            ending.place = "front" if policy.ack != "early" else "dead"
-            if ending.place == "dead":
+            ending.place = "dead" if early else "front"
+            if early:
                 _blame(ending, "lost", "Interrupted", because)
         case Snoozed(delay):
             ending.outcome = "snoozed"
-            if policy.max_elapsed_seconds is None or elapsed + delay < policy.max_elapsed_seconds:
-                ending.place, ending.delay = "snooze", delay
+            limit = policy.max_elapsed_seconds
+            if early:
+                never = "it is acknowledged early and never runs twice, and wanted to run again"
+                _blame(ending, "Snooze", "Snooze", never)
+            elif limit is not None and elapsed + delay >= limit:
+                too_long = f"it may take {limit:g} s in all, and wanted to wait more"
+                _blame(ending, "Snooze", "Snooze", too_long)
             else:
-                over = (
-                    f"it may take {policy.max_elapsed_seconds:g} s in all, and wanted to wait more"
-                )
-                _blame(ending, "max_elapsed", "Snooze", over)
+                ending.place, ending.delay = "snooze", delay
         case Cancelled(error):
             ending.outcome, ending.spent, ending.place = "cancelled", 1, "cancelled"
             ending.error = error
@@ -230,14 +235,13 @@ def decide(
             _blame(ending, "timeout", name, error, stack=stack)
         case Crashed(exit_reason, signal, stack, failure_class):
             ending.outcome, ending.spent, ending.crashed = "crashed", 1, 1
-            ending.place = again if job.crashes + 1 < policy.max_crashes else "dead"
+            ending.place = "retry" if crashes_left else "dead"
             ending.delay = backoff(policy, job.attempt + 1, chance)
             ending.exit_reason, ending.signal = exit_reason, signal
             _blame(ending, failure_class, failure_class, exit_reason, stack=stack)
         case Lost(because):
             ending.outcome, ending.spent, ending.crashed = "lost", 1, 1
-            crashes_left = job.crashes + 1 < policy.max_crashes
-            ending.place = "front" if again == "retry" and crashes_left else "dead"
+            ending.place = "front" if crashes_left else "dead"
             ending.exit_reason = because
             _blame(ending, "lost", "lost", because)
     if ending.place == "dead":
@@ -245,11 +249,8 @@ def decide(
     return ending
 
 
-def _has_budget(job: Spent, policy: JobType, elapsed: float) -> bool:
-    most = job.max_attempts if job.max_attempts is not None else policy.max_attempts
-    if job.attempt + 1 >= most:
-        return False
-    return policy.max_elapsed_seconds is None or elapsed < policy.max_elapsed_seconds
+def _most_attempts(job: Spent, policy: JobType) -> int:
+    return policy.max_attempts if job.max_attempts is None else job.max_attempts
 
 
 def _blame(
