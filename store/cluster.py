@@ -116,6 +116,9 @@ class Cluster:
             "logging_collector": "off",
             "timezone": "UTC",
             "log_timezone": "UTC",
+            # "$user" comes first by default, and our schema is called like the role: tables that
+            # an application makes without a schema would land among ours.
+            "search_path": "public",
         }
         if programs.has_library("pg_stat_statements"):
             wanted["shared_preload_libraries"] = "pg_stat_statements"

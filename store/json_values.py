@@ -164,7 +164,7 @@ class _Writer:
         self._steps.append(-1 if closing == "]" else "")
 
     def _text(self, text: str) -> None:
-        if text.isascii():
+        if text.isascii() and "\x7f" not in text:  # DEL is escaped here and stored as it is
             if "\0" in text:
                 self._refuse_nul()
             self._add(encode_basestring_ascii(text))

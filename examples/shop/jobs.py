@@ -11,9 +11,14 @@ import jobctl
 from jobctl import Retry
 
 
-@jobctl.job(queue="mail", timeout="30s", key_ttl="24h", owner="billing",
-            link="https://admin.shop.example/{subject}",
-            retry=Retry(max_attempts=5, min_backoff="2s"))  # fmt: skip
+@jobctl.job(
+    queue="mail",
+    timeout="30s",
+    key_ttl="24h",
+    owner="billing",
+    link="https://admin.shop.example/{subject}",
+    retry=Retry(max_attempts=5, min_backoff="2s"),
+)
 def send_invoice_email(ctx: jobctl.Context, invoice_id: int) -> dict[str, str]:
     """An ordinary job: it does its work and returns a small result."""
     time.sleep(0.05)  # the mail server

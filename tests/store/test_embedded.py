@@ -125,6 +125,16 @@ def test_owner_killed(root: Path) -> None:
     server.destroy()
 
 
+def test_an_application_makes_a_table_of_its_own(server: EmbeddedPostgres) -> None:
+    """The role is called like our schema, and yet its tables do not land among ours."""
+    server.start()
+    with psycopg.connect(server.dsn()) as connection:
+        connection.execute("CREATE SCHEMA jobctl")
+        connection.execute("CREATE TABLE customer (id int)")
+        row = connection.execute("SELECT 'customer'::regclass::oid = 'public.customer'::regclass")
+        assert row.fetchone() == (True,)
+
+
 def test_postmaster_killed(server: EmbeddedPostgres) -> None:
     """A start right after a kill -9 brings a new server with every committed row."""
     _remember(server, "before")

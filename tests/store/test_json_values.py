@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jobctl.store.errors import InvalidJob, UnstorableValue
@@ -111,6 +111,7 @@ def same(one: Any, other: Any) -> bool:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=STORABLE)
+@example(value={"\x7f": "\x7f"})
 def test_what_is_let_in_comes_back(stored: psycopg.Connection[Any], value: Any) -> None:
     """Every JSON value comes back from PostgreSQL exactly, ints and floats kept apart."""
     text = result_text(value)
