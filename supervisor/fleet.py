@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from jobctl.store.job_type import JobType
 from jobctl.supervisor import strays
-from jobctl.supervisor.backoff import TokenBucket
 from jobctl.supervisor.burial import NO_REMAINS, Burial, certify, reap
 from jobctl.supervisor.kill import Kill, Patience
 from jobctl.supervisor.listener import Death, Listener, LoadFailure, Notice, Reason
 from jobctl.supervisor.nursery import Nursery, Upbringing, load_failure
 from jobctl.supervisor.reload import Reload, Step
 from jobctl.supervisor.seat import Seat
+from jobctl.supervisor.seating import Seating
 from jobctl.supervisor.slot import Running, Slot, Stage, open_ends
 from jobctl.supervisor.template import Template, read_types
 from jobctl.workerproc import frames, launch, linux
@@ -32,11 +32,6 @@ from jobctl.workerproc import frames, launch, linux
 _ABOUT_THE_JOB: Final = frozenset({Reason.TIMEOUT, Reason.CANCEL, Reason.LOST, Reason.INTERRUPT})
 #: Kills that cannot wait for a stack, or to which it would add nothing.
 _WITHOUT_DUMP: Final = frozenset({Reason.LOST, Reason.STOP, Reason.CRASH})
-#: Deaths that nobody here decided; the whole host's brake counts their replacements.
-_UNDECIDED: Final = frozenset({Reason.CRASH, Reason.BOOT})
-#: A slot that dies with a job is the job's doing, and the job's budget of crashes bounds it: one
-#: bad job must not cost a host more than seconds. One that dies without is the app's doing.
-_LONGEST_DELAY_AFTER_JOB: Final = 3.0
 #: A slot whose socket closed has this long to turn out to be dying.
 _CHANNEL_GRACE: Final = 0.2
 #: The template forks in this time, or it hangs.
@@ -44,7 +39,6 @@ _SPAWN_TIMEOUT: Final = 15.0
 #: A slot that runs nothing has this long to go when it is told to.
 _LEAVE_TIMEOUT: Final = 5.0
 _SWEEP_SECONDS: Final = 1.0
-_RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +62,6 @@ class Fleet:
     """All slots and the template that they are forked from. Lives in the running event loop."""
 
     def __init__(self, settings: FleetSettings, listener: Listener) -> None:
-        self.seats: list[Seat] = []
         self._settings = settings
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -99,16 +92,13 @@ class Fleet:
         self._told: set[int] = set()
         self._reload: Reload | None = None
         self._reload_again = False
-        self._streak = 0  # slots that died before they had done anything, in a row
         self._stopping = False
         self._closed = False
-        self._launch_timer: asyncio.TimerHandle | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._emptied = asyncio.Event()
-        for pool, count in settings.pools.items():
-            self._add_seats(pool, count)
-        total = len(self.seats)
-        self._bucket = TokenBucket(max(2.0, total / 2), 2.0 * total + 4, self._loop.time())
+        self._seating = Seating(
+            settings.pools, settings.healthy_after, self._loop, self._launch, self.say
+        )
 
     # What the supervisor asks -------------------------------------------------------------------
 
@@ -127,11 +117,7 @@ class Fleet:
 
     def idle_slots(self) -> list[Slot]:
         """Those that can be given a job now."""
-        return [
-            seat.slot
-            for seat in self.seats
-            if seat.slot is not None and seat.slot.stage is Stage.IDLE
-        ]
+        return self._seating.idle_slots()
 
     def busy(self) -> list[Slot]:
         """Those that run something, until its end or their death has been told."""
@@ -145,19 +131,19 @@ class Fleet:
     @property
     def wanted(self) -> int:
         """How many slots there should be."""
-        return 0 if self._stopping else sum(seat.wanted for seat in self.seats)
+        return 0 if self._stopping else self._seating.wanted
 
     @property
     def degraded(self) -> bool:
         """Slots die before they have done anything, again and again: claiming is pointless."""
-        limit = max(3, len(self.seats))
-        if self._nursery.failures >= limit and not self._slots:
+        if self._nursery.failures >= self._seating.patience and not self._slots:
             return True
-        if self._streak < limit:
-            return False
-        if any(slot.finished or self._is_well(slot) for slot in self._slots.values()):
-            self._streak = 0
-        return self._streak >= limit
+        return self._seating.is_hopeless()
+
+    @property
+    def seats(self) -> list[Seat]:
+        """Where slots sit."""
+        return self._seating.seats
 
     @property
     def empty(self) -> bool:
@@ -202,14 +188,8 @@ class Fleet:
 
     def resize(self, pool: str, slots: int) -> None:
         """Wants another number of slots; surplus ones leave when their job has ended."""
-        seats = [seat for seat in self.seats if seat.pool == pool]
-        for seat in seats[:slots]:
-            seat.wanted = True
-        for seat in seats[slots:]:
-            seat.wanted = False
-            for slot in seat.slots():
-                self.leave(slot)
-        self._add_seats(pool, slots - len(seats))
+        for slot in self._seating.resize(pool, slots):
+            self.leave(slot)
         self.launch_missing()
 
     def reload(self) -> None:
@@ -261,7 +241,8 @@ class Fleet:
         """Gives everything back. What is left of the processes dies with this one."""
         self._closed = self._stopping = True
         self._nursery.close()
-        for timer in (self._launch_timer, self._sweep_timer, *self._timers.values()):
+        self._seating.rest()
+        for timer in (self._sweep_timer, *self._timers.values()):
             if timer is not None:
                 timer.cancel()
         self._timers.clear()
@@ -281,24 +262,9 @@ class Fleet:
         """Asks for a slot for every seat that is empty and may be filled now."""
         template = self._nursery.current
         if self._stopping or template is None:
-            return
-        now = self._loop.time()
-        later = [seat.not_before for seat in self.seats if seat.slot is None and seat.wanted]
-        later = [when for when in later if when > now]
-        for seat in self.seats:
-            if seat.slot is not None or not seat.wanted or seat.not_before > now:
-                continue
-            if not template.can_spawn():
-                break  # comes back when it has answered
-            if seat.charged and not self._bucket.take(now):
-                later.append(now + self._bucket.seconds_until_next(now))
-                break
-            seat.slot = self._launch(seat, template)
-            if seat.slot is None:
-                later.append(now + _RETRY_SECONDS)
-                break
-            seat.charged = False
-        self._launch_again(min(later, default=None))
+            self._seating.rest()
+        else:
+            self._seating.fill(template)
 
     def launch_heir(self, seat: Seat, template: Template) -> bool:
         """Asks for a slot that will take this seat from an older one."""
@@ -350,17 +316,6 @@ class Fleet:
             return 0
         return max(1, round(most * random.uniform(0.9, 1.1)))  # noqa: S311 - spreads a load
 
-    def _add_seats(self, pool: str, count: int) -> None:
-        first = max((seat.number for seat in self.seats), default=0) + 1
-        self.seats += [Seat(number, pool) for number in range(first, first + max(count, 0))]
-
-    def _launch_again(self, when: float | None) -> None:
-        if self._launch_timer is not None:
-            self._launch_timer.cancel()
-            self._launch_timer = None
-        if when is not None:
-            self._launch_timer = self._loop.call_at(when, self.launch_missing)
-
     # A slot is born -----------------------------------------------------------------------------
 
     def slot_spawned(self, life: int, pid: int, why: str) -> None:
@@ -381,7 +336,10 @@ class Fleet:
             self._set_timer(slot, self._settings.boot_timeout, self._boot_hangs, slot)
             body = self._early.pop(life, None)
             if body is not None:
-                self.became_ready(slot, body)
+                try:
+                    self.became_ready(slot, body)
+                except frames.FrameError as error:
+                    self.distrust(slot, str(error))
         self.launch_missing()
 
     def became_ready(self, slot: Slot, body: dict[str, Any]) -> None:
@@ -526,43 +484,18 @@ class Fleet:
         """The seat is free; how soon it is taken again depends on why."""
         for seat in self.seats:
             if seat.slot is slot:
-                seat.slot = None
-                self._count(slot, reason, with_job)
-                self._penalise(seat, slot, reason, with_job)
+                self._seating.vacate(seat, slot, reason, with_job=with_job)
                 if seat.heir is not None and seat.heir.ready_ns:
                     self.take_seat(seat)
             elif seat.heir is slot:
                 seat.heir = None
                 if self._reload is not None:
                     self._reload.heir_died(seat)
-        self.seats = [seat for seat in self.seats if seat.wanted or seat.slots()]
+        self._seating.remove_unwanted()
         if self._reload is not None:
             self._reload.look_again()
         self._reload_if_asked()
         self.launch_missing()
-
-    def _penalise(self, seat: Seat, slot: Slot, reason: Reason, with_job: bool) -> None:
-        if slot.finished and self._is_well(slot):
-            seat.backoff.reset()
-        seat.charged = reason in _UNDECIDED
-        if not seat.charged:
-            return
-        delay = seat.backoff.next_delay(_LONGEST_DELAY_AFTER_JOB if with_job else None)
-        seat.not_before = self._loop.time() + delay
-        if delay > 1.0 and not self._stopping:
-            sentence = f"slot {slot.number} keeps dying; the next one starts in {delay:.1f} s"
-            self.say(Notice.SLOT_DELAYED, slot, sentence)
-
-    def _count(self, slot: Slot, reason: Reason, with_job: bool) -> None:
-        if slot.finished:
-            self._streak = 0
-        elif reason is Reason.BOOT or (reason is Reason.CRASH and not with_job):
-            self._streak += 1
-
-    def _is_well(self, slot: Slot) -> bool:
-        if not slot.ready_ns:
-            return False
-        return monotonic_ns() - slot.ready_ns >= self._settings.healthy_after * 1e9
 
     def _bury(self, slot: Slot, session: int, running: Running | None, death: Death) -> None:
         """Its death is told when what it had started is dead as well."""

@@ -30,7 +30,9 @@ class Step(Enum):
 class House(Protocol):
     """What a reload may do: the fleet."""
 
-    seats: list[Seat]
+    @property
+    def seats(self) -> list[Seat]:
+        """Where slots sit."""
 
     def launch_heir(self, seat: Seat, template: Template) -> bool:
         """Asks for a slot that will take this seat."""

@@ -129,7 +129,7 @@ async def test_a_boot_hangs(ground: Ground) -> None:
     await ground.until(lambda: ground.fleet.degraded, "degraded", within=30)
 
 
-@with_fleet(slots=1, app="hangs", started=False, load_timeout=0.5, dump_grace=0.2)
+@with_fleet(slots=1, app="hangs", started=False, load_timeout=1.5, dump_grace=0.2)
 async def test_the_templates_import_hangs(ground: Ground) -> None:
     """It is killed; where it was stands in its output."""
     gate = ground.gate()
