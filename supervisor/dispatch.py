@@ -23,6 +23,7 @@ from jobctl.store.link import Link, Unreachable
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
+from jobctl.supervisor.doorbell import POLL_SECONDS, Doorbell, Due
 from jobctl.supervisor.lanes import Lane, Lanes, Look
 from jobctl.supervisor.outcomes import HandedBack, Unrunnable
 from jobctl.supervisor.pace import Pace
@@ -31,15 +32,6 @@ from jobctl.workerproc.frames import Job, pack_job
 
 #: How long a claimed job may wait for a slot before it is handed back.
 MOMENT_SECONDS = 0.15
-#: Rings are limited to one in this time (`ring` in the schema); whatever was enqueued silently
-#: right after one is found by a look a little later.
-RING_SPACING_SECONDS = 0.020
-#: Until then it peeks this often: one page, and a claim only if a number was taken.
-PEEK_SECONDS = 0.005
-#: Without any ring: the truth is found by polling, a look below the marks each time.
-POLL_SECONDS = 1.0
-#: A look from 0, jittered.
-WHOLE_SECONDS = 60.0
 #: Queues and lanes are read anew even if nobody announced a change.
 REREAD_SECONDS = 15.0
 #: The most that one statement promotes.
@@ -103,22 +95,15 @@ class Dispatcher:
         self._clock = clock
         self._next_token = 1
         self._link_generation = 0
+        self._doorbell = Doorbell()
         self._reread_at = 0.0
-        self._look_at = 0.0  # the next look above, because somebody rang
-        self._peek_at = 0.0
-        self._highest_seq = 0  # of any lane: claimed, or peeked at and looked for
-        self._below_at = 0.0
-        self._whole_at = 0.0
         self._promote_at = 0.0
-        self._more = False  # the last claim left something behind
 
     # What happens to it -------------------------------------------------------------------------
 
     def ring(self) -> None:
         """There is work, perhaps: somebody rang, or rang for others a moment ago."""
-        self._more = True
-        self._look_at = self._clock() + RING_SPACING_SECONDS * 1.1
-        self._peek_at = self._clock() + PEEK_SECONDS
+        self._doorbell.rung(self._clock())
         self._alarm.set()
 
     def reread(self) -> None:
@@ -129,7 +114,7 @@ class Dispatcher:
     def start_over(self) -> None:
         """Looks from 0 again, as after a reconnect: the code is new, or the session is."""
         self._lanes.forget()
-        self._whole_at = 0.0
+        self._doorbell.forget()
         self.reread()
 
     def feed(self, slot: Slot) -> None:
@@ -206,20 +191,21 @@ class Dispatcher:
         if self._clock() >= self._reread_at:
             await self._read_lanes()
         while (room := self._room()) > 0:
-            if (look := self._due_look()) is not None:
-                if not await self._claim(room, look):
+            match self._doorbell.due(self._clock()):
+                case Look() as look if len(self._lanes):
+                    await self._claim(room, look)
+                case Due.PEEK:
+                    ((number,),) = await self._link.run("peek")
+                    self._doorbell.peeked(number, self._clock())
+                case _:
                     return
-            elif self._look_at and self._clock() >= self._peek_at:
-                await self._peek()
-            else:
-                return
 
     def _next_due(self) -> float:
-        due = min(self._promote_at, self._reread_at)
-        if self._hands.may_claim() and self._room() > 0:
-            due = min(due, self._below_at, self._whole_at)
-            if self._look_at:
-                due = min(due, self._look_at, self._peek_at)
+        due = self._promote_at
+        if self._hands.may_claim():
+            due = min(due, self._reread_at)
+            if len(self._lanes) and self._room() > 0:
+                due = min(due, self._doorbell.next_due(self._clock()))
         return due
 
     def _room(self) -> int:
@@ -231,67 +217,39 @@ class Dispatcher:
             return 0
         return max(0, idle + target - waiting)
 
-    def _due_look(self) -> Look | None:
-        now = self._clock()
-        if now >= self._whole_at:
-            return Look.WHOLE
-        if now >= self._below_at:
-            return Look.BELOW
-        if self._more or (self._look_at and now >= self._look_at):
-            return Look.ABOVE
-        return None
-
-    async def _claim(self, room: int, look: Look) -> bool:
-        """One claim. False when there is no lane to claim from."""
-        now = self._clock()
-        self._schedule_next(look, now)
-        if not len(self._lanes):
-            self._more = False
-            return False
+    async def _claim(self, room: int, look: Look) -> None:
+        """One claim."""
+        self._doorbell.begins(look, self._clock())
         plan = self._lanes.plan(room, look)
         session, token = self.session_id, self._next_token
         self._next_token += room  # whatever comes of it, these are never used again
-        rows = await self._link.run(
-            "claim",
-            queues=[lane.queue for lane in plan.lanes],
-            priorities=[lane.priority for lane in plan.lanes],
-            lanes=[lane.name for lane in plan.lanes],
-            marks=list(plan.marks),
-            limits=list(plan.limits),
-            most=room,
-            session=session,
-            first_token=token,
-            backstop=self.backstop,
-        )
+        try:
+            rows = await self._link.run(
+                "claim",
+                queues=[lane.queue for lane in plan.lanes],
+                priorities=[lane.priority for lane in plan.lanes],
+                lanes=[lane.name for lane in plan.lanes],
+                marks=list(plan.marks),
+                limits=list(plan.limits),
+                most=room,
+                session=session,
+                first_token=token,
+                backstop=self.backstop,
+            )
+        except BaseException:
+            self._doorbell.failed()
+            raise
         claimed_ns = monotonic_ns()
         taken = [Claimed.from_row(session, claimed_ns, row) for row in rows]
-        # In the order of the numbers within each lane, whatever order the rows came in.
-        self._more = self._lanes.claimed(
+        more = self._lanes.claimed(
             plan, [(Lane(one.queue, one.priority, one.lane), one.seq) for one in taken]
         )
+        self._doorbell.brought(max((one.seq for one in taken), default=0), more)
         if taken:
-            self._highest_seq = max(self._highest_seq, *(one.seq for one in taken))
             self._hands.on_claimed(taken)
             self._take(taken)
         if look is not Look.ABOVE:
             await self._ask_below()
-        return True
-
-    async def _peek(self) -> None:
-        self._peek_at = self._clock() + PEEK_SECONDS
-        ((seq,),) = await self._link.run("peek")
-        if seq > self._highest_seq:
-            self._highest_seq = seq
-            self._more = True
-
-    def _schedule_next(self, look: Look, now: float) -> None:
-        self._more = False
-        if self._look_at and now >= self._look_at:
-            self._look_at = 0.0
-        if look is Look.WHOLE:
-            self._whole_at = now + WHOLE_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        if look is not Look.ABOVE:
-            self._below_at = now + POLL_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
 
     def _take(self, taken: list[Claimed]) -> None:
         if not self._hands.may_claim():  # a drain began while the claim was on its way
@@ -374,7 +332,8 @@ class Dispatcher:
         """Nothing that rests on what the old connection said holds any more."""
         self._link_generation = self._link.generation
         self._lanes.forget()
-        self._whole_at = self._reread_at = self._promote_at = 0.0
+        self._doorbell.forget()
+        self._reread_at = self._promote_at = 0.0
         # Claims are made by this task alone, so every claim with a token below this is either
         # known here or was made by a statement whose answer was lost.
         known = self._hands.holds() | self.reserve_tokens()
