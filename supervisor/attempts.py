@@ -141,14 +141,14 @@ class Attempts:
             self._finished(claimed, "succeeded", claimed.attempt + 1)
             return
         ending = settlement.ending
+        if place in ("dead", "cancelled", "succeeded") and claimed.type:
+            self._finished(claimed, place, claimed.attempt + ending.spent)
         if ending.outcome is None:
             if claimed.type and place == "lane":
                 because = "this host's code cannot run it; it waits for one that can"
                 self._say(Event.JOB_RETURNED, claimed, because=because)
             return
-        if place in ("dead", "cancelled"):
-            self._finished(claimed, place, claimed.attempt + ending.spent)
-        elif ending.outcome in _REDELIVERED:
+        if place in ("retry", "front") and ending.outcome in _REDELIVERED:
             reason = _REDELIVERED[ending.outcome]
             self._metrics.of(claimed.queue, claimed.type).redelivered(reason)
         self._say(
@@ -217,6 +217,7 @@ _STATE = {
     "lane": "queued",
     "dead": "dead",
     "cancelled": "cancelled",
+    "succeeded": "succeeded",  # the handler had said so itself, in its own transaction
 }
 
 #: What the metrics call a job that runs again through no fault of its handler's code.

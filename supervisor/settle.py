@@ -3,17 +3,20 @@
 Whatever ended an attempt arrives here as a success or as an `Ending`, is written in batches -
 whatever came while the last batch was being written - and is not forgotten until PostgreSQL has
 said that it is written, or that the claim was no longer ours. An outage delays what is settled and
-loses none of it. One row never fails a batch: what is locked is skipped and comes back, what
-cannot be stored is settled as a failure that can.
+loses none of it. One row never fails a batch, and never holds up another: what is locked steps
+aside and comes back, what cannot be stored is settled as a failure that can.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import groupby
+from heapq import heappop, heappush
+from itertools import count, groupby
 from typing import Any, Protocol
 
 import psycopg
@@ -26,10 +29,12 @@ from jobctl.supervisor.outcomes import Ending
 
 #: The most that one statement settles.
 LARGEST_BATCH = 500
-#: Rows that somebody else has locked are tried again after this.
+#: Rows that somebody else has locked are tried again after this, doubling up to the next.
 LOCKED_SECONDS = 0.05
 #: What PostgreSQL refuses for its own reasons (a full disk, a lock, a switch-over) is tried again.
 REFUSED_SECONDS = 1.0
+#: A delay that is longer, or none at all, becomes this when an ending cannot be stored as it is.
+PLAIN_DELAY_SECONDS = 86_400.0
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +43,7 @@ class Success:
 
     claimed: Claimed
     result: str | None = None
+    tries: int = 0  # how often it had to step aside; the settler's own
 
 
 @dataclass(slots=True, eq=False)
@@ -46,14 +52,15 @@ class Other:
 
     claimed: Claimed
     ending: Ending
+    tries: int = 0
 
 
 Settlement = Success | Other
-_Write = Callable[[Sequence[Settlement]], Coroutine[Any, Any, list[Settlement]]]
+_Write = Callable[[Sequence[Settlement]], Coroutine[Any, Any, None]]
 
 
 class Observer(Protocol):
-    """Whom to tell what has become of a claim, once it is known."""
+    """Whom to tell what has become of a claim, once it is known; once for each."""
 
     def on_settled(self, settlement: Settlement, place: str) -> None:
         """Written. `place` is 'succeeded', or where the job went."""
@@ -65,7 +72,7 @@ class Observer(Protocol):
         """PostgreSQL refused this one row; it is settled as a failure that says so."""
 
     def on_settle_refused(self, error: str) -> None:
-        """PostgreSQL refused a batch for reasons of its own; it will be tried again."""
+        """PostgreSQL refused to write for reasons of its own; it will be tried again."""
 
 
 class Settler:
@@ -74,25 +81,31 @@ class Settler:
     def __init__(self, link: Link, observer: Observer) -> None:
         self._link = link
         self._observer = observer
-        self._waiting: list[Settlement] = []
-        self._writing: list[Settlement] = []
+        self._waiting: deque[Settlement] = deque()
+        self._aside: list[tuple[float, int, Settlement]] = []  # by the loop's clock
+        self._order = count()  # of two that are due at once
+        self._held: set[tuple[int, int]] = set()
         self._alarm = Alarm()
         self._idle = asyncio.Event()
         self._idle.set()
 
     def settle(self, settlement: Settlement) -> None:
-        """Takes it over; returns at once."""
+        """Takes it over; returns at once. Of two endings of one claim the first counts."""
+        key = _key(settlement)
+        if key in self._held:
+            self._observer.on_lost(settlement)
+            return
+        self._held.add(key)
         self._waiting.append(settlement)
         self._idle.clear()
         self._alarm.set()
 
-    def tokens(self) -> set[tuple[int, int]]:
+    def tokens(self) -> AbstractSet[tuple[int, int]]:
         """(session, token) of everything that is not written yet."""
-        held = (*self._waiting, *self._writing)
-        return {(one.claimed.session_id, one.claimed.token) for one in held}
+        return self._held
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._writing)
+        return len(self._held)
 
     async def written(self) -> None:
         """Returns once everything that was taken over is written."""
@@ -102,19 +115,32 @@ class Settler:
         """For ever: whatever came while the last batch was being written is the next batch."""
         loop = asyncio.get_running_loop()
         while True:
-            if not self._waiting:
-                self._idle.set()
-                await self._alarm.wait(loop.time() + 3600)
+            while self._aside and self._aside[0][0] <= loop.time():
+                self._waiting.append(heappop(self._aside)[2])
+            if self._waiting:
+                size = min(len(self._waiting), LARGEST_BATCH)
+                await self._write([self._waiting.popleft() for _ in range(size)])
                 continue
-            self._writing = self._waiting[:LARGEST_BATCH]
-            del self._waiting[:LARGEST_BATCH]
-            await self._write_until_done()
+            await self._alarm.wait(self._aside[0][0] if self._aside else loop.time() + 3600)
 
-    async def _write_until_done(self) -> None:
-        while self._writing:
+    # Writing ------------------------------------------------------------------------------------
+
+    async def _write(self, batch: Sequence[Settlement]) -> None:
+        """Returns when each is written, known to be lost, or stands aside."""
+        successes = sorted((one for one in batch if isinstance(one, Success)), key=_session)
+        for _, group in groupby(successes, key=_session):
+            await self._write_for_sure(list(group), self._write_successes)
+        others = [one for one in batch if isinstance(one, Other)]
+        if others:
+            await self._write_for_sure(others, self._write_others)
+
+    async def _write_for_sure(self, batch: Sequence[Settlement], write: _Write) -> None:
+        """As `_write_apart`, until PostgreSQL has answered."""
+        while True:
             await self._link.ready()
             try:
-                left = await self._write(self._writing)
+                # What was written before an answer was lost is found to be settled.
+                await self._write_apart([one for one in batch if _key(one) in self._held], write)
             except Unreachable:
                 continue
             except psycopg.Error as error:
@@ -123,42 +149,50 @@ class Settler:
                     self._link.drop()  # a standby now, or gone: look for the primary
                 await asyncio.sleep(REFUSED_SECONDS)
                 continue
-            self._writing = left
-            if left:
-                await asyncio.sleep(LOCKED_SECONDS)
+            return
 
-    async def _write(self, batch: Sequence[Settlement]) -> list[Settlement]:
-        """Writes what can be written; returns what somebody else has locked."""
-        left: list[Settlement] = []
-        successes = [one for one in batch if isinstance(one, Success)]
-        others = [one for one in batch if isinstance(one, Other)]
-        successes.sort(key=_session)
-        for _, group in groupby(successes, key=_session):
-            left += await self._write_safely(list(group), self._write_successes)
-        if others:
-            left += await self._write_safely(others, self._write_others)
-        return left
-
-    async def _write_safely(self, batch: Sequence[Settlement], write: _Write) -> list[Settlement]:
+    async def _write_apart(self, batch: Sequence[Settlement], write: _Write) -> None:
         """As `write`, but a row that cannot be stored does not take its neighbours along."""
+        if not batch:
+            return
         try:
-            return await write(batch)
-        except errors.CheckViolation:
-            # No partition of history for today: nobody has led for days. Make it and go on.
-            await self._link.execute("make_history_partitions", "SELECT make_history_partitions()")
-            return await write(batch)
-        except (psycopg.DataError, errors.ProgramLimitExceeded, UnicodeError) as error:
+            await self._write_with_history(batch, write)
+        except (psycopg.Error, ValueError) as error:
+            if not _is_about_a_row(error):
+                raise
             if len(batch) == 1:
-                (bad,) = batch
-                self._observer.on_unstorable(bad, _sentence(error))
-                return await self._write_others([_plain(bad)])
-            half = len(batch) // 2
-            left = await self._write_safely(batch[:half], write)
-            return left + await self._write_safely(batch[half:], write)
+                await self._write_plainly(batch[0], error)
+            else:
+                half = len(batch) // 2
+                await self._write_apart(batch[:half], write)
+                await self._write_apart(batch[half:], write)
 
-    async def _write_successes(self, batch: Sequence[Settlement]) -> list[Settlement]:
+    async def _write_with_history(self, batch: Sequence[Settlement], write: _Write) -> None:
+        """As `write`; makes today's partition of history if there is none: nobody has led for
+        days."""
+        try:
+            await write(batch)
+        except errors.CheckViolation as error:
+            if error.diag.constraint_name is not None:
+                raise
+            await self._link.execute("make_history_partitions", "SELECT make_history_partitions()")
+            await write(batch)
+
+    async def _write_plainly(self, bad: Settlement, error: Exception) -> None:
+        """The same end in words that any database can keep."""
+        self._observer.on_unstorable(bad, _sentence(error))
+        try:
+            await self._write_with_history([_plain(bad)], self._write_others)
+        except (psycopg.Error, ValueError) as again:
+            if not _is_about_a_row(again):
+                raise
+            # Not its words then: something else is wrong with this job, and with no other.
+            self._observer.on_settle_refused(_sentence(again))
+            self._step_aside(bad, REFUSED_SECONDS)
+
+    async def _write_successes(self, batch: Sequence[Settlement]) -> None:
         results = {
-            one.claimed.job_id: one.result
+            one.claimed.token: one.result
             for one in batch
             if isinstance(one, Success) and one.result is not None
         }
@@ -170,16 +204,17 @@ class Settler:
             with_result=list(results),
             results=list(results.values()),
         )
-        done = {row[0] for row in rows}
+        done = {(row[0], row[1]) for row in rows}
         missing = []
         for one in batch:
-            if one.claimed.job_id in done:
-                self._observer.on_settled(one, "succeeded")
+            if (one.claimed.job_id, one.claimed.token) in done:
+                self._settled(one, "succeeded")
             else:
                 missing.append(one)
-        return await self._ask_about(missing) if missing else []
+        if missing:
+            await self._ask_about(missing)
 
-    async def _write_others(self, batch: Sequence[Settlement]) -> list[Settlement]:
+    async def _write_others(self, batch: Sequence[Settlement]) -> None:
         endings = [one.ending.to_dict() for one in batch if isinstance(one, Other)]
         rows = await self._link.run(
             "settle_ended",
@@ -191,12 +226,13 @@ class Settler:
         for one in batch:
             place = places.get((one.claimed.job_id, one.claimed.token))
             if place is not None:
-                self._observer.on_settled(one, place)
+                self._settled(one, place)
             else:
                 missing.append(one)
-        return await self._ask_about(missing) if missing else []
+        if missing:
+            await self._ask_about(missing)
 
-    async def _ask_about(self, missing: Sequence[Settlement]) -> list[Settlement]:
+    async def _ask_about(self, missing: Sequence[Settlement]) -> None:
         """Nothing came back for these: locked, settled before, or lost?"""
         rows = await self._link.run(
             "settle_missing",
@@ -205,25 +241,58 @@ class Settler:
             tokens=[one.claimed.token for one in missing],
         )
         fates = {(row[0], row[1]): row[2] for row in rows}
-        locked = []
         for one in missing:
-            match fates.get((one.claimed.job_id, one.claimed.token)):
-                case "locked":
-                    locked.append(one)
-                case "settled":
-                    place = "succeeded" if isinstance(one, Success) else one.ending.place
-                    self._observer.on_settled(one, place)
-                case _:
-                    self._observer.on_lost(one)
-        return locked
+            fate = fates.get((one.claimed.job_id, one.claimed.token))
+            if fate == "locked":
+                self._step_aside(one, LOCKED_SECONDS)
+            elif fate == "succeeded":  # by the handler itself perhaps, whatever it did then
+                self._settled(one, fate)
+            elif isinstance(one, Other) and fate == one.ending.outcome:
+                # Also what never started: it leaves no trace, and there was nothing to lose.
+                self._settled(one, one.ending.place)
+            else:
+                self._lost(one)
+
+    # What has become of them --------------------------------------------------------------------
+
+    def _settled(self, one: Settlement, place: str) -> None:
+        self._forget(one)
+        self._observer.on_settled(one, place)
+
+    def _lost(self, one: Settlement) -> None:
+        self._forget(one)
+        self._observer.on_lost(one)
+
+    def _forget(self, one: Settlement) -> None:
+        self._held.discard(_key(one))
+        if not self._held:
+            self._idle.set()
+
+    def _step_aside(self, one: Settlement, seconds: float) -> None:
+        wait = min(seconds * 2.0 ** min(one.tries, 10), REFUSED_SECONDS)
+        one.tries += 1
+        due = asyncio.get_running_loop().time() + wait
+        heappush(self._aside, (due, next(self._order), one))
+
+
+def _key(one: Settlement) -> tuple[int, int]:
+    return one.claimed.session_id, one.claimed.token
 
 
 def _session(one: Settlement) -> int:
     return one.claimed.session_id
 
 
+def _is_about_a_row(error: Exception) -> bool:
+    """Whether PostgreSQL, or the way to it, refused what one of the rows holds."""
+    state = getattr(error, "sqlstate", None)
+    if state is None:
+        return isinstance(error, psycopg.DataError | ValueError)
+    return state[:2] in ("22", "23", "54")  # data, integrity, limits
+
+
 def _plain(bad: Settlement) -> Other:
-    """The same end in words that any database can keep."""
+    """How it ended, without anything that came from the handler."""
     claimed = bad.claimed
     if isinstance(bad, Success):
         ending = Ending(claimed.job_id, claimed.session_id, claimed.token, "dead", "failed", 1)
@@ -234,10 +303,12 @@ def _plain(bad: Settlement) -> Other:
     old = bad.ending
     ending = Ending(
         claimed.job_id, claimed.session_id, claimed.token, old.place, old.outcome, old.spent,
-        old.crashed, old.delay, old.failed, old.lane_version,
+        old.crashed, None, old.failed, old.lane_version,
     )  # fmt: skip
+    if old.delay is not None:  # perhaps it is what could not be stored
+        ending.delay = old.delay if 0 <= old.delay <= PLAIN_DELAY_SECONDS else PLAIN_DELAY_SECONDS
     if old.failed:
-        ending.failure_class = ending.error_class = "unstorable_error"
+        ending.failure_class = ending.error_class = "unstorable_result"
         ending.error = "The attempt failed, but PostgreSQL could not store its error."
     return Other(claimed, ending)
 

@@ -1,7 +1,7 @@
 -- settle_ended: running -> retrying | scheduled | dead | cancelled | queued again, a batch of
 --   endings that are not plain successes; whatever ended them, also for claims of other sessions.
--- Guard: (job, session, token) of the claim; a claim that somebody has locked is skipped and not
---   returned: ask `settle_missing` about it.
+-- Guard: (job, session, token) of the claim; a claim or a job that somebody has locked is skipped
+--   and not returned: ask `settle_missing` about it. No two endings of one claim in a batch.
 -- Index: the primary keys of claim and job.
 -- Parameters: jobs (array of ids), endings (a JSON array, one object a job):
 --   job_id, session_id, token, place ('retry' | 'snooze' | 'dead' | 'cancelled' | 'front' | 'lane'),
@@ -23,6 +23,7 @@ WITH told AS MATERIALIZED (
 held AS MATERIALIZED (
     SELECT c.job_id, c.session_id, c.token
     FROM claim AS c
+    JOIN job AS j ON j.id = c.job_id
     WHERE c.job_id = ANY(%(jobs)s::bigint[])
     ORDER BY c.job_id
     FOR UPDATE SKIP LOCKED

@@ -1,21 +1,30 @@
 -- settle_missing: what became of claims whose settling returned nothing.
--- 'locked': the claim is still ours, somebody holds its row: settle it again. 'settled': this very
---   claim has been settled (a COMMIT whose answer was lost, or the handler's own transaction).
---   No row: the claim was lost, and what the attempt did is not to be recorded.
--- Index: the primary key of claim, history_by_id, attempt_by_job.
+-- fate 'locked': the claim is still there, somebody holds its row or the job's: settle it again.
+--   A word of an outcome: this very claim has been settled, and so (a COMMIT whose answer was lost,
+--   the handler's own transaction, or somebody who ended it for us). NULL: the claim was lost.
+-- Index: the primary keys of claim and job, history_by_id, attempt_by_job.
 -- Parameters: jobs, sessions, tokens (arrays of the same length).
 SELECT
     a.job_id,
     a.token,
-    CASE WHEN c.job_id IS NOT NULL THEN 'locked' ELSE 'settled' END AS fate
+    CASE WHEN c.job_id IS NOT NULL THEN 'locked' ELSE coalesce(t.outcome, h.state) END AS fate
 FROM unnest(%(jobs)s::bigint[], %(sessions)s::bigint[], %(tokens)s::bigint[])
     AS a (job_id, session_id, token)
-LEFT JOIN claim AS c
-    ON c.job_id = a.job_id AND c.session_id = a.session_id AND c.token = a.token
-WHERE c.job_id IS NOT NULL
-    OR EXISTS (
-        SELECT FROM history AS h
-        WHERE h.id = a.job_id AND h.session_id = a.session_id AND h.token = a.token)
-    OR EXISTS (
-        SELECT FROM attempt AS t
-        WHERE t.job_id = a.job_id AND t.session_id = a.session_id AND t.token = a.token);
+LEFT JOIN LATERAL (
+    SELECT c.job_id
+    FROM claim AS c
+    JOIN job AS j ON j.id = c.job_id
+    WHERE c.job_id = a.job_id AND c.session_id = a.session_id AND c.token = a.token
+) AS c ON true
+LEFT JOIN LATERAL (
+    SELECT t.outcome
+    FROM attempt AS t
+    WHERE t.job_id = a.job_id AND t.session_id = a.session_id AND t.token = a.token
+    LIMIT 1
+) AS t ON true
+LEFT JOIN LATERAL (
+    SELECT h.state
+    FROM history AS h
+    WHERE h.id = a.job_id AND h.session_id = a.session_id AND h.token = a.token
+    LIMIT 1
+) AS h ON true;

@@ -1,14 +1,16 @@
 -- settle_succeeded: running -> succeeded, a batch.
--- Guard: (job, session, token) of the claim; a claim that somebody has locked is skipped and not
---   returned: ask `settle_missing` about it. Whatever is returned is in history, once.
+-- Guard: (job, session, token) of the claim; a claim or a job that somebody has locked is skipped
+--   and not returned: ask `settle_missing` about it. Whatever is returned is in history, once.
 -- Index: the primary keys of claim and job. `= ANY` and not a join with unnest: it stays flat when
 --   another session holds an old snapshot.
 -- Parameters: jobs, tokens (arrays, tokens are unique within a session), session,
---   with_result, results (arrays of the same length: ids of jobs that have one, and JSON texts.
---   Each is parsed by itself: one job's text cannot pass for another's).
+--   with_result, results (arrays of the same length: tokens of claims that have one, and JSON
+--   texts. Each is parsed by itself: one job's text cannot pass for another's).
 WITH mine AS MATERIALIZED (
     SELECT c.job_id
     FROM claim AS c
+    -- The job too: an open transaction that has touched it must not hold up its neighbours.
+    JOIN job AS j ON j.id = c.job_id
     WHERE c.job_id = ANY(%(jobs)s::bigint[])
         AND c.token = ANY(%(tokens)s::bigint[])
         AND c.session_id = %(session)s
@@ -43,9 +45,9 @@ kept AS (
         g.id, g.type, g.queue, g.priority, g.key, g.subject, g.args, g.schema_version,
         g.max_attempts, g.attempt + 1, g.crashes, g.run_at, g.created_at, g.started_at, now(),
         'succeeded', g.cancel_requested_at, g.progress,
-        (%(results)s::text[])[array_position(%(with_result)s::bigint[], g.id)]::jsonb,
+        (%(results)s::text[])[array_position(%(with_result)s::bigint[], g.token)]::jsonb,
         g.failure_class, g.last_error_code, g.last_error, g.first_failed_at, g.last_failed_at,
         %(session)s, g.token
     FROM gone AS g
 )
-SELECT g.id, g.attempt + 1 FROM gone AS g;
+SELECT g.id, g.token FROM gone AS g;
