@@ -24,7 +24,8 @@ from psycopg import sql
 
 from jobctl.store.statements import sql as statement_text
 
-#: A statement that has not answered after this long is given up, and its connection with it.
+#: A statement that has not answered after this long is given up, and its connection with it. More
+#: than the server's own limit below: what the server gives up costs no connection.
 STATEMENT_SECONDS = 15.0
 #: Reconnects wait a random time up to this, doubling from the first value to the second.
 FIRST_BACKOFF, LAST_BACKOFF = 0.1, 5.0
@@ -59,7 +60,8 @@ class Unreachable(Exception):
 class Link:
     """One connection, named for its use. Use it from one task at a time.
 
-    `observe(statement, seconds)` is called for every statement that ran.
+    `observe(statement, seconds)` is called for every statement that ran. `patience` is the deadline
+    of a statement, and of a try to connect.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Link:
         settings: Mapping[str, str],
         observe: Observer = lambda statement, seconds: None,
         on_change: OnChange = lambda link, error: None,
+        patience: float = STATEMENT_SECONDS,
     ) -> None:
         self.name = name
         self.generation = 0  # how many connections there have been
@@ -78,6 +81,7 @@ class Link:
         self._settings = {**COMMON_SETTINGS, **settings}
         self._observe = observe
         self._on_change = on_change
+        self._patience = patience
         self._down = False  # and said so
         self._connection: psycopg.AsyncConnection[Row] | None = None
         self._backoff = FIRST_BACKOFF
@@ -108,7 +112,7 @@ class Link:
         """One try. Raises Unreachable, or psycopg's error when the server refuses."""
         self.drop()
         try:
-            async with asyncio.timeout(STATEMENT_SECONDS):
+            async with asyncio.timeout(self._patience):
                 connection = await psycopg.AsyncConnection.connect(
                     self._conninfo, autocommit=True, prepare_threshold=0
                 )
@@ -132,7 +136,7 @@ class Link:
             self._down = False
             self._on_change(self.name, None)
 
-    async def run(self, statement: str, **parameters: Any) -> list[Row]:
+    async def run(self, statement: str, /, **parameters: Any) -> list[Row]:
         """Runs the statement of this name and returns its rows.
 
         Raises Unreachable when the connection is lost or silent; psycopg's errors for what the
@@ -140,16 +144,17 @@ class Link:
         """
         return await self.execute(statement, statement_text(statement), **parameters)
 
-    async def execute(self, label: str, text: str, **parameters: Any) -> list[Row]:
+    async def execute(self, label: str, text: str, /, **parameters: Any) -> list[Row]:
         """Runs this text; `label` is what metrics call it. Raises as `run` does."""
         connection = self._connection
         if connection is None:
             raise Unreachable(f"{self.name}: not connected")
         begun = monotonic()
-        cut = asyncio.get_running_loop().call_later(STATEMENT_SECONDS, self._cut, connection)
+        cut = asyncio.get_running_loop().call_later(self._patience, self._cut, connection)
+        asking = asyncio.create_task(self._ask(connection, text, parameters))
         try:
-            cursor = await connection.execute(text, parameters)
-            rows = await cursor.fetchall() if cursor.description else []
+            # Shielded: psycopg would send a cancel request and wait for what comes of it.
+            rows = await asyncio.shield(asking)
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             if connection.closed or connection.broken:
                 self.drop()
@@ -157,12 +162,22 @@ class Link:
                 raise Unreachable(f"{self.name}: {_first_line(error)}") from error
             raise
         except asyncio.CancelledError:
-            self.drop()  # in the middle of an answer: of no further use
+            self._cut(connection)
+            await asyncio.wait([asking])  # ends at once: it reads the end of its socket
+            asking.cancelled() or asking.exception()
+            self.drop()
             raise
         finally:
             cut.cancel()
         self._observe(label, monotonic() - begun)
         return rows
+
+    @staticmethod
+    async def _ask(
+        connection: psycopg.AsyncConnection[Row], text: str, parameters: Mapping[str, Any]
+    ) -> list[Row]:
+        cursor = await connection.execute(text, parameters)
+        return await cursor.fetchall() if cursor.description else []
 
     async def listen(self, channel: str) -> None:
         """Asks for notifications on this channel. Raises as `run` does."""
