@@ -51,9 +51,9 @@ def examine(connection: Connection) -> list[Finding]:
         ),
         Finding(
             "supervisors",
-            row["supervisors"] > 0,
-            f"{row['supervisors']} supervisors hold a lease",
-            "start one: jobctl run --app ...",
+            row["ready"] > 0,
+            f"{row['supervisors']} supervisors hold a lease, {row['ready']} have a ready slot",
+            "start one: jobctl run --app ...; of one that is not ready, the log says why",
         ),
         Finding(
             "leader",
@@ -73,7 +73,7 @@ def examine(connection: Connection) -> list[Finding]:
             "every waiting job's type is known to a supervisor"
             if not strangers
             else "no supervisor can run " + ", ".join(str(each["type"]) for each in strangers),
-            "deploy code that has them, or cancel the jobs",
+            "deploy code that has them",
         ),
         Finding(
             "transactions",

@@ -22,6 +22,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from jobctl.store.dsn import DsnError
 from jobctl.store.statements import sql as statement_text
 
 #: A statement that has not answered after this long is given up, and its connection with it. More
@@ -90,7 +91,7 @@ class Link:
     def connection(self) -> psycopg.AsyncConnection[Row]:
         """The connection itself, for what is not a statement of ours. Raises Unreachable."""
         if self._connection is None:
-            raise Unreachable(f"{self.name}: not connected")
+            raise Unreachable("not connected")
         return self._connection
 
     @property
@@ -109,15 +110,19 @@ class Link:
                 self._backoff = min(self._backoff * 2, LAST_BACKOFF)
 
     async def connect(self) -> None:
-        """One try. Raises Unreachable, or psycopg's error when the server refuses."""
+        """One try. Raises Unreachable, DsnError for a DSN that can never work, or psycopg's error
+        when the server refuses."""
         self.drop()
         try:
             async with asyncio.timeout(self._patience):
                 connection = await psycopg.AsyncConnection.connect(
                     self._conninfo, autocommit=True, prepare_threshold=0
                 )
+        except psycopg.ProgrammingError as error:
+            # libpq did not even try: no waiting will mend it.
+            raise DsnError(f"The DSN cannot be used: {_first_line(error)}") from error
         except (psycopg.OperationalError, TimeoutError, OSError) as error:
-            raise Unreachable(f"{self.name}: {_first_line(error)}") from error
+            raise Unreachable(_first_line(error)) from error
         self._connection = connection
         connection.add_notify_handler(self._on_notify)
         try:
@@ -148,7 +153,7 @@ class Link:
         """Runs this text; `label` is what metrics call it. Raises as `run` does."""
         connection = self._connection
         if connection is None:
-            raise Unreachable(f"{self.name}: not connected")
+            raise Unreachable("not connected")
         begun = monotonic()
         cut = asyncio.get_running_loop().call_later(self._patience, self._cut, connection)
         asking = asyncio.create_task(self._ask(connection, text, parameters))
@@ -159,7 +164,7 @@ class Link:
             if connection.closed or connection.broken:
                 self.drop()
                 self._say_down(_first_line(error))
-                raise Unreachable(f"{self.name}: {_first_line(error)}") from error
+                raise Unreachable(_first_line(error)) from error
             raise
         except asyncio.CancelledError:
             self._cut(connection)
@@ -183,7 +188,7 @@ class Link:
         """Asks for notifications on this channel. Raises as `run` does."""
         connection = self._connection
         if connection is None:
-            raise Unreachable(f"{self.name}: not connected")
+            raise Unreachable("not connected")
         text = sql.SQL("LISTEN {}").format(sql.Identifier(channel)).as_string(connection)
         await self.execute("listen", text)
 

@@ -35,7 +35,7 @@ class Event(Enum):
     PART_FAILED = Words(
         logging.CRITICAL, "{part} failed in a way nobody planned for; stopping at once\n{stack}"
     )
-    SCHEMA_REFUSED = Words(logging.CRITICAL, "{error}")
+    CONFIGURATION_REFUSED = Words(logging.CRITICAL, "{error}")
     STATE = Words(logging.INFO, "{state}")
     LISTENING = Words(logging.INFO, "serving /metrics, /livez and /readyz on {address}")
 

@@ -81,7 +81,9 @@ class Log:
 def _as_text(moment: str, level: int, event: str, sentence: str, fields: dict[str, Any]) -> str:
     where = ""
     if event == "output":
-        where = f"[slot {fields['slot']} job {fields['job']}] "
+        slot, job = fields["slot"], fields["job"]
+        where = "[app] " if slot is None else f"[slot {slot} job {job}] "
+        where = where.replace(" job None", "")
     return f"{moment} {_LEVEL[level]:7} {where}{sentence}"
 
 

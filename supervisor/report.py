@@ -47,6 +47,11 @@ class Report:
         seen_at = self._condition.seen_at
         return seen_at > 0 and monotonic() - seen_at < patience
 
+    def ready_slots(self) -> int:
+        """How many slots could run, or run, a job."""
+        stages = (slot.stage for slot in self._fleet.slots())
+        return sum(stage in (Stage.IDLE, Stage.BUSY) for stage in stages)
+
     def not_live(self) -> list[str]:
         """Reasons why the process should be started anew; PostgreSQL is never one."""
         late = monotonic() - self._condition.turned_at
@@ -59,7 +64,7 @@ class Report:
             reasons.append("no session is registered with PostgreSQL")
         elif not self.database_seen():
             reasons.append("PostgreSQL has not answered lately")
-        if not any(slot.stage in (Stage.IDLE, Stage.BUSY) for slot in self._fleet.slots()):
+        if not self.ready_slots():
             reasons.append("no slot is ready")
         if self._condition.fenced:
             reasons.append("the lease is over")

@@ -103,9 +103,9 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 def _choose_file(config: str | Path | None, environ: Environ, problems: list[str]) -> Path | None:
     named = config or environ.get(CONFIG_VARIABLE)
     if not named:
-        return next((file for file in USUAL_FILES if file.is_file()), None)
+        return next((file for file in USUAL_FILES if file.exists()), None)
     file = Path(named).expanduser()
-    if not file.is_file():
+    if not file.exists():
         by = "--config" if config else CONFIG_VARIABLE
         problems.append(f"{by} names {file}, and there is no such file.")
         return None
@@ -114,6 +114,9 @@ def _choose_file(config: str | Path | None, environ: Environ, problems: list[str
 
 def _read_file(file: Path | None, found: dict[str, _Found], problems: list[str]) -> None:
     if file is None:
+        return
+    if not file.is_file():
+        problems.append(f"{file} is not a file.")
         return
     try:
         entries = tomllib.loads(file.read_text(encoding="utf-8"))

@@ -22,7 +22,7 @@ from typing import Any
 
 import psycopg
 
-from jobctl.store.dsn import conninfo
+from jobctl.store.dsn import DsnError, conninfo
 from jobctl.store.errors import SchemaError
 from jobctl.store.job_type import JobType
 from jobctl.store.link import DISPATCH_SETTINGS, Link, Row
@@ -93,6 +93,7 @@ class Supervisor:
         self._code = Code()
         self._hand_back_at = 0.0
         self._was_ready = False
+        self._some_ready = False
 
         def link(name: str, **options: str) -> Link:
             where = conninfo(
@@ -131,6 +132,7 @@ class Supervisor:
                 app=settings.app,
                 pools={"default": settings.slots},
                 preload=settings.preload,
+                load_timeout=settings.boot_timeout,
                 boot_timeout=settings.boot_timeout,
                 max_jobs_per_slot=settings.max_jobs_per_slot,
             ),
@@ -244,6 +246,10 @@ class Supervisor:
         if not self._was_ready and not self._report.not_ready():
             self._was_ready = True
             self._log.say(Event.READY)
+        some_ready = self._report.ready_slots() > 0
+        if some_ready != self._some_ready:
+            self._some_ready = some_ready
+            self._lease.hurry()
 
     def _next_due(self) -> float:
         """The next thing that is due although nothing happens."""
@@ -263,10 +269,10 @@ class Supervisor:
         self._log.say(
             Event.STARTED, host=settings.host, slots=settings.slots, version=self._identity.version
         )
-        await self._control.start()
-        if self._http is not None:
+        if self._http is not None:  # first, because it may refuse, and leaves nothing behind then
             await self._http.start()
             self._log.say(Event.LISTENING, address=str(self._http.address))
+        await self._control.start()
         self._fleet.start()
 
     async def _close(self, tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -311,10 +317,10 @@ class Supervisor:
         async def watched() -> None:
             try:
                 await part
-            except SchemaError as error:
-                self._log.say(Event.SCHEMA_REFUSED, error=str(error))
+            except (SchemaError, DsnError) as error:
+                self._log.say(Event.CONFIGURATION_REFUSED, error=str(error))
                 self._exit_code = EXIT_CONFIGURATION
-                self._begin_stop("the schema", self._settings.drain_timeout)
+                self._begin_stop("a configuration that cannot work", self._settings.drain_timeout)
             except Exception:
                 self._on_part_failed(name)
 
@@ -449,6 +455,7 @@ class Supervisor:
         return {
             "draining": self._condition.draining,
             "busy": len(self._fleet.busy()),
+            "ready": self._report.ready_slots(),
             "leader": self._leader.leads,
             "types": sorted(self._code.types()),
         }

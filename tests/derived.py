@@ -208,7 +208,9 @@ _CODES = {
     ExitCode.PARTLY_DONE: "partly done; `jobctl run`: stopped as asked, but jobs were interrupted "
     "and queued again",
     ExitCode.DATABASE_UNREACHABLE: "PostgreSQL cannot be reached; try again",
-    ExitCode.CONFIGURATION: "a setting, the app or the schema is wrong; trying again does not help",
+    ExitCode.CONFIGURATION: (
+        "a setting or the schema is wrong, or the app does not exist; trying again does not help"
+    ),
     ExitCode.TIMED_OUT: "`--timeout` ran out",
     ExitCode.INTERRUPTED: "Ctrl-C, or no to a question",
 }

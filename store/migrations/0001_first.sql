@@ -253,6 +253,7 @@ CREATE TABLE session (
     draining         boolean NOT NULL DEFAULT false,
     drain_requested_at timestamptz,
     busy             integer NOT NULL DEFAULT 0,
+    ready            integer NOT NULL DEFAULT 0,     -- slots that could run, or run, a job
     started_at       timestamptz NOT NULL DEFAULT now(),
     renewed_at       timestamptz NOT NULL DEFAULT now(),
     expires_at       timestamptz NOT NULL,

@@ -10,6 +10,8 @@ SELECT
     (SELECT count(*) FROM session AS s
      WHERE NOT s.dead AND s.expires_at > clock_timestamp()) AS supervisors,
     (SELECT count(*) FROM session AS s
+     WHERE NOT s.dead AND s.expires_at > clock_timestamp() AND s.ready > 0) AS ready,
+    (SELECT count(*) FROM session AS s
      WHERE s.leader AND NOT s.dead AND s.expires_at > clock_timestamp()) AS leaders,
     (SELECT coalesce(extract(epoch FROM max(now() - a.xact_start)), 0)::double precision
      FROM pg_stat_activity AS a

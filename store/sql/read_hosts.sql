@@ -11,11 +11,13 @@ SELECT
         WHEN n.expires_at < now() THEN 'silent'
         WHEN n.draining AND n.busy = 0 THEN 'drained'
         WHEN n.draining OR n.drain_requested_at IS NOT NULL THEN 'draining'
+        WHEN n.ready = 0 THEN 'not ready'
         ELSE 'working'
     END AS state,
     n.leader AND NOT n.dead AND n.expires_at > now() AS leader,
     n.slots,
     n.busy,
+    n.ready,
     n.queues,
     n.types,
     n.started_at,

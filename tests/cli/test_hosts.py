@@ -217,3 +217,11 @@ def test_undrain_there(cli: Cli, connection: Connection, monkeypatch: pytest.Mon
     assert cli("undrain", "--host", "nobody").code == 4
     left = connection.execute("SELECT FROM session WHERE drain_requested_at IS NOT NULL").fetchone()
     assert left is None
+
+
+def test_a_host_whose_slots_are_not_ready_does_not_pass_for_working(
+    cli: Cli, connection: Connection
+) -> None:
+    """Its app hangs or fails when it is imported: it holds a lease and runs nothing."""
+    put_session(connection, 1, "alpha", ready=0)
+    assert cli("hosts", "--json").json[0]["state"] == "not ready"

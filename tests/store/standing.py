@@ -65,8 +65,8 @@ def put(
 def put_session(connection: Connection, session: int, host: str = "alpha", **columns: Any) -> int:
     """A supervisor with a lease of a minute."""
     connection.execute(
-        "INSERT INTO session (id, host, pid, version, slots, expires_at)"
-        " VALUES (%s, %s, 1, '0.1', 8, now() + interval '1 min')",
+        "INSERT INTO session (id, host, pid, version, slots, ready, expires_at)"
+        " VALUES (%s, %s, 1, '0.1', 8, 8, now() + interval '1 min')",
         (session, host),
     )
     for name, value in columns.items():

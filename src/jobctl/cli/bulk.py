@@ -18,6 +18,7 @@ import click
 
 from jobctl.cli import database
 from jobctl.cli.endings import ExitCode, Failure
+from jobctl.cli.kinds import LARGEST_ID, TEXT
 from jobctl.cli.options import Chosen, filter_options
 from jobctl.cli.output import Output, say
 from jobctl.cli.table import safe
@@ -80,7 +81,7 @@ def selection(*, states: Sequence[str] | None) -> Callable[[Command], Command]:
             click.option("--all", "every", is_flag=True, help="All of them."),
             click.option("--yes", is_flag=True, help="Do not ask."),
             click.option("--dry-run", is_flag=True, help="Only say which it would be."),
-            click.option("--reason", metavar="TEXT", help="Why; kept in the audit log."),
+            click.option("--reason", type=TEXT, metavar="TEXT", help="Why; kept in the audit log."),
         ]
         chosen: Command = wrapped
         for option in reversed(options):
@@ -235,9 +236,10 @@ def _ids(words: Sequence[str]) -> list[int]:
             raise click.UsageError("There are no ids on stdin.")
     ids = []
     for word in words:
-        if not word.lstrip("#").isdecimal() or len(word) > 20:
+        number = word.removeprefix("#")
+        if not (number.isascii() and number.isdecimal() and int(number[:20]) <= LARGEST_ID):
             raise click.UsageError(f"{safe(word)} is no job's id.")
-        ids.append(int(word.lstrip("#")))
+        ids.append(int(number))
     return list(dict.fromkeys(ids))
 
 

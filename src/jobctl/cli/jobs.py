@@ -12,6 +12,7 @@ import click
 
 from jobctl.cli import bulk, database
 from jobctl.cli.endings import ExitCode, Failure
+from jobctl.cli.kinds import ID
 from jobctl.cli.moments import DURATION, coarse, iso, since
 from jobctl.cli.nouns import Noun
 from jobctl.cli.options import Chosen, database_options, filter_options, state_words
@@ -35,7 +36,7 @@ def jobs() -> None:
 @jobs.command("list")
 @filter_options(states=state_words())
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@click.option("--after", type=int, metavar="ID", help="Go on behind this job of a list before.")
+@click.option("--after", type=ID, metavar="ID", help="Go on behind this job of a list before.")
 @database_options
 @output_option
 def list_(loaded: Loaded, chosen: Chosen, limit: int, after: int | None, output: Output) -> None:
@@ -72,7 +73,7 @@ def print_list(output: Output, rows: Sequence[Row], now: datetime) -> None:
 
 
 @jobs.command()
-@click.argument("job_id", metavar="ID", type=int)
+@click.argument("job_id", metavar="ID", type=ID)
 @database_options
 @output_option
 def show(loaded: Loaded, job_id: int, output: Output) -> None:
@@ -84,7 +85,7 @@ def show(loaded: Loaded, job_id: int, output: Output) -> None:
 
 
 @jobs.command()
-@click.argument("job_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.argument("job_ids", metavar="ID...", type=ID, nargs=-1, required=True)
 @click.option("--timeout", type=DURATION, help="Give up after so long, with exit code 124.")
 @database_options
 @output_option

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from jobctl.cli.endings import ExitCode, Failure
+from jobctl.cli.kinds import TEXT
 from jobctl.cli.moments import MOMENT, before
 from jobctl.store.reading import JobFilter
 from jobctl.store.states import State
@@ -74,12 +75,13 @@ def filter_options(*, states: Sequence[str] | None) -> Callable[[Command], Comma
             return command(*args, chosen=chosen, **kwargs)
 
         options = [
-            click.option("--queue", metavar="QUEUE"),
-            click.option("--type", "type_", metavar="TYPE"),
-            click.option("--subject", metavar="SUBJECT"),
-            click.option("--key", metavar="KEY"),
+            click.option("--queue", type=TEXT, metavar="QUEUE"),
+            click.option("--type", "type_", type=TEXT, metavar="TYPE"),
+            click.option("--subject", type=TEXT, metavar="SUBJECT"),
+            click.option("--key", type=TEXT, metavar="KEY"),
             click.option(
-                "--error", metavar="TEXT", help="Text in the error, its class or code; * is any."
+                "--error", type=TEXT, metavar="TEXT",
+                help="Text in the error, its class or code; * is any.",
             ),
             click.option(
                 "--since", type=MOMENT, metavar="TIME",

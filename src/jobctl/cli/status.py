@@ -60,7 +60,8 @@ def _facts(connection: Connection) -> dict[str, Any]:
         "supervisors": len(live),
         "slots": sum(row["slots"] for row in live),
         "busy": sum(row["busy"] for row in live),
-        "draining": [row["host"] for row in live if row["state"] != "working"],
+        "draining": [row["host"] for row in live if row["state"] in ("draining", "drained")],
+        "not_ready": [row["host"] for row in hosts if row["state"] == "not ready"],
         "silent": [row["host"] for row in hosts if row["state"] == "silent"],
         "leader": leader,
         "stuck": reading.stuck(connection),
@@ -122,6 +123,9 @@ def _supervisors(facts: dict[str, Any]) -> str:
     lines = [line]
     if facts["draining"]:
         lines.append(paint(f"Draining: {safe(', '.join(facts['draining']))}", "yellow"))
+    if facts["not_ready"]:
+        line = f"Not ready, see their logs: {safe(', '.join(facts['not_ready']))}"
+        lines.append(paint(line, "red"))
     if facts["silent"]:
         lines.append(paint(f"Silent: {safe(', '.join(facts['silent']))}", "red"))
     return "\n".join(lines)
