@@ -23,9 +23,20 @@ from psycopg import sql
 
 import jobctl
 from jobctl.cli.app import app
-from jobctl.store import json_values, migrate, states, texts
+from jobctl.store import cron_spec, json_values, migrate, states, texts
 from jobctl.store.reading import LARGEST_COUNT
-from jobctl.supervisor import dispatch, duties, lanes, leases, outcomes, settings, signals
+from jobctl.supervisor import (
+    cron,
+    dispatch,
+    doorbell,
+    duties,
+    lanes,
+    leases,
+    misfires,
+    outcomes,
+    settings,
+    signals,
+)
 from tests import derived
 from tests.mentions import HERE, blocks, commands, spans, unknown_commands, unknown_targets
 
@@ -143,14 +154,17 @@ def test_numbers_in_the_prose_are_the_codes() -> None:
     claims = {
         f"kills what runs {margin:g} seconds before the lease is over": True,
         f"a third of a lease that is shorter than {margin * 3:g} seconds": True,
+        "within the last minute always fires": misfires.TOLERANCE.total_seconds() == 60,
+        f"declared for {cron.RETIRE_SECONDS / 60:g} minutes": True,
+        f"at most `misfire_limit` ({cron_spec.MISFIRE_LIMIT})": True,
         "(`lease`, 1 minute)": settings.TABLE["lease"].default({}) == 60,
         f"after `max_crashes` ({outcomes.UNREGISTERED.max_crashes})": True,
         f"after the lease and {duties.GRACE_SECONDS:g} seconds more": True,
         f"within {dispatch.MOMENT_SECONDS:g} seconds goes back": True,
         "one claimed job in eight": lanes.TURN_OF_THE_LOWER == 8,
-        f"at most every {dispatch.RING_SPACING_SECONDS * 1000:g} milliseconds": True,
-        "polls about once a second": dispatch.POLL_SECONDS == 1,
-        "once a minute a look starts from the beginning": dispatch.WHOLE_SECONDS == 60,
+        f"at most every {doorbell.RING_SPACING_SECONDS * 1000:g} milliseconds": True,
+        "polls about once a second": doorbell.POLL_SECONDS == 1,
+        "once a minute a look starts from the beginning": doorbell.WHOLE_SECONDS == 60,
         "JSON of at most 64 KiB": json_values.MAX_ARGS_BYTES
         == json_values.MAX_RESULT_BYTES
         == 65536,
@@ -173,7 +187,7 @@ def test_what_it_says_is_not_there_is_not_there() -> None:
     public = {f"jobctl.{name}" for name in jobctl.__all__}
     context = {f"ctx.{name}" for name in dir(jobctl.Context)}
     options = set(inspect.signature(jobctl.job).parameters)
-    assert {"jobctl.cron", "ctx.transaction", "memory"} <= named
+    assert {"jobctl.chain", "ctx.transaction", "memory"} <= named
     assert named & (public | context | options) == set()
     dead = app.get_command(click.Context(app), "dead")
     assert isinstance(dead, click.Group)
@@ -199,7 +213,7 @@ def test_the_shown_job_is_the_shops() -> None:
     shop = (HERE / "examples" / "shop" / "jobs.py").read_text()
     first, *_ = blocks(README, "python")
     assert _function(first, "send_invoice_email") == _function(shop, "send_invoice_email")
-    assert "PyDLL" in shop.splitlines()[36 - 1], "the tour says that line 36 is the guilty one"
+    assert "PyDLL" in shop.splitlines()[41 - 1], "the tour says that line 41 is the guilty one"
 
 
 def _function(text: str, name: str) -> str:
