@@ -16,7 +16,7 @@ RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-as-user pytest lint format typecheck layers bench build clean
+.PHONY: help demo test test-as-user cron-soak pytest lint format typecheck layers bench build clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: lint typecheck layers pytest ## all that CI runs: lint, types, layers, tes
 
 test-as-user: ## the same in a fresh clone as an ordinary user (root only)
 	PYTHON="$(PYTHON)" bash .ci/as-user
+
+cron-soak: $(STAMP) ## crons and leaders under faults, every time zone; ten minutes
+	$(RUN) tests.system.cron_soak $(ARGS)
 
 pytest: $(STAMP) ## the tests alone (ARGS="tests/store -k killed")
 	$(RUN) pytest $(ARGS)

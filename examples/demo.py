@@ -2,7 +2,8 @@
 
 A story on the terminal, told while it happens, on an embedded PostgreSQL in a temporary place:
 ordinary jobs run; one hangs in C code and is killed at its deadline; one loses its process to
-kill -9 and runs again; one fails for good and is found among the dead letters; a drain ends it.
+kill -9 and runs again; one fails for good and is found among the dead letters; a cron fires once;
+a drain ends it.
 Exits 0 only if every number adds up.
 """
 
@@ -135,6 +136,30 @@ def _tell(
     story.quote(f"{job['type']} #{lost}  {job['failure_class']}  {job['last_error_code']}")
     story.quote(f"{job['last_error']}  (about {job['subject']})")
 
+    # A cron, planned for a moment that comes only once a year.
+    (moment,) = connection.execute(
+        "SELECT date_trunc('second', clock_timestamp() + interval '3 s') AT TIME ZONE 'UTC'"
+    ).fetchone() or (None,)
+    _check(moment is not None, "the database has no clock")
+    planned = f"{moment:%S %M %H %d %m} *"
+    story.say(f"jobctl cron add stocktaking '{planned}' count_stock: in three seconds")
+    added = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-m", "jobctl", "cron", "add", "stocktaking", planned, "count_stock",
+         '{"shelf": "B7"}', "--reason", "the demo"],
+        env={**os.environ, "JOBCTL_DSN": connection.info.dsn},
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    _check(added.returncode == 0, f"jobctl cron add exited with {added.returncode}")
+    _until(lambda: bool(_fires(connection)), "the cron")
+    job_id, lag = _fires(connection)[0]
+    _until(lambda: _state(connection, job_id) == "succeeded", "the stocktaking")
+    figures["cron_lag"] = lag
+    story.say(
+        f"a cron fires once: planned for {moment:%H:%M:%S} UTC, fired {lag * 1000:.0f} ms late"
+    )
+
     # The end: a drain, while something still runs.
     last = folder / "last.started"
     running = jobs.build_report.enqueue(connection, started=str(last))
@@ -165,6 +190,7 @@ def _close(story: Story, connection: Connection, figures: dict[str, float]) -> i
     ).fetchall()
     want = [
         ("build_report", 2, 2, 0, 3, 1),
+        ("count_stock", *_counted(connection)),
         ("render_thumbnail", 1, 0, 1, 1, 0),
         ("send_invoice_email", 2 * ORDINARY, 2 * ORDINARY, 0, 2 * ORDINARY, 0),
         ("send_welcome", 1, 0, 1, 1, 0),
@@ -180,12 +206,14 @@ def _close(story: Story, connection: Connection, figures: dict[str, float]) -> i
     print(f"  killed past the deadline by   {figures['past_deadline']:6.2f} s")
     print(f"  process replaced after        {figures['replaced']:6.2f} s")
     print(f"  job of the killed process ran {figures['recovered']:6.2f} s after the kill")
+    print(f"  cron fired after its time by  {figures['cron_lag']:6.2f} s")
     print(f"  drain took                    {figures['drained']:6.2f} s")
     print()
     misplaced = connection.execute("SELECT * FROM jobctl.placement_violations()").fetchall()
     sessions = connection.execute("SELECT * FROM jobctl.session").fetchall()
     got = [(row[0], *(int(each) for each in row[1:])) for row in rows]
     _check(got == want, f"the numbers do not add up: {got} instead of {want}")
+    _check(len(_fires(connection)) == 1, f"the cron fired {len(_fires(connection))} times")
     _check(not misplaced, f"jobs are in no place, or in two: {misplaced}")
     _check(not sessions, f"the supervisor left its session behind: {sessions}")
     story.say("every number adds up")
@@ -262,6 +290,21 @@ def _count(connection: Connection, state: str) -> int:
         "SELECT count(*) FROM jobctl.jobs WHERE state = %s", (state,)
     ).fetchone()
     return int(row[0]) if row else 0
+
+
+def _fires(connection: Connection) -> list[tuple[int, float]]:
+    """Of the story's cron: its job, and how late it was fired."""
+    return connection.execute(
+        "SELECT job_id, extract(epoch FROM fired_at - scheduled_for)::float8"
+        " FROM jobctl.cron_fire WHERE name = 'stocktaking' AND result = 'fired'"
+    ).fetchall()
+
+
+def _counted(connection: Connection) -> tuple[int, ...]:
+    """One, but two if the demo runs while it strikes three in Ho Chi Minh City."""
+    row = connection.execute("SELECT count(*) FROM jobctl.cron_fire WHERE result = 'fired'")
+    (times,) = row.fetchone() or (0,)
+    return (times, times, 0, times, 0)
 
 
 def _until(fact: Callable[[], bool], what: str) -> None:

@@ -1,4 +1,4 @@
-"""What an operator does to jobs and hosts, each with a line in the audit log.
+"""What an operator does to jobs, hosts and crons, each with a line in the audit log.
 
 Two people may do the same at once: every statement moves only what still stands where it was seen,
 and says which. What was asked for, by whom and why is written in the transaction that does it.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jobctl.store.cron_spec import CronSpec
 from jobctl.store.reading import Connection, Row
 from jobctl.store.statements import sql
 
@@ -74,6 +75,42 @@ def drain(
 def drained(connection: Connection, sessions: Sequence[int]) -> list[Row]:
     """How far these are: `id`, `host`, `draining`, `alive`, and how many `claims` they hold."""
     return connection.execute(sql("read_drained"), {"sessions": list(sessions)}).fetchall()
+
+
+def switch_cron(connection: Connection, name: str, order: Order, *, enable: bool) -> bool:
+    """Enables or disables a cron. False: there is none of this name that is not so already."""
+    return bool(_change_cron(connection, "switch_cron", order, name=name, enable=enable))
+
+
+def run_cron(connection: Connection, name: str, order: Order) -> int | None:
+    """Enqueues one more job of a cron, now, and returns its id; None if there is no such cron."""
+    rows = _change_cron(connection, "run_cron", order, name=name)
+    return rows[0]["job_id"] if rows else None
+
+
+def add_cron(connection: Connection, spec: CronSpec, order: Order) -> bool:
+    """Adds a cron that only the database knows. False: there is one of this name."""
+    definition = spec.to_dict()
+    name = definition.pop("name")
+    rows = _change_cron(connection, "add_cron", order, name=name, definition=json.dumps(definition))
+    return bool(rows)
+
+
+def remove_cron(connection: Connection, name: str, order: Order) -> bool:
+    """Removes a cron that was added. False: there is none that only the database knows."""
+    return bool(_change_cron(connection, "remove_cron", order, name=name))
+
+
+def _change_cron(
+    connection: Connection, statement: str, order: Order, **parameters: Any
+) -> list[Row]:
+    with connection.transaction():
+        rows = connection.execute(
+            sql(statement), {**parameters, "actor": order.actor, "reason": order.reason}
+        ).fetchall()
+        if rows:
+            connection.execute(sql("announce"))
+    return rows
 
 
 def _move(connection: Connection, statement: str, ids: Sequence[int], order: Order) -> list[int]:

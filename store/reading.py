@@ -212,6 +212,11 @@ def hosts(connection: Connection) -> list[Row]:
     return _run(connection, "read_hosts")
 
 
+def crons(connection: Connection, name: str | None = None) -> list[Row]:
+    """Every cron, or the one of this name, with how it stands and its last firing."""
+    return _run(connection, "read_crons", name=name)
+
+
 @contextmanager
 def _one_moment(connection: Connection) -> Iterator[None]:
     """Statements that see the same state: a job cannot move on between two of them."""

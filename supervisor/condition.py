@@ -14,6 +14,7 @@ class Condition:
     leaving: bool = False
     fenced: bool = False  # the lease is over: nothing may run here
     another_leads: bool = False  # at the last renewal some other host did
+    led: bool = False  # this host led and does so no more
     seen_at: float = 0.0  # PostgreSQL answered
     lost_at: float = 0.0  # a connection was found lost
     turned_at: float = 0.0  # the loop turned

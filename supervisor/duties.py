@@ -9,6 +9,7 @@ from typing import Protocol
 from psycopg import errors, sql
 
 from jobctl.store.link import Link, Row
+from jobctl.supervisor.cron import Cron, Watcher
 from jobctl.supervisor.leader import Duty
 from jobctl.supervisor.reclaim import reclaim
 from jobctl.supervisor.settle import Settlement
@@ -23,7 +24,7 @@ LARGEST_SWEEP = 5_000
 LARGEST_COUNT = 100_000
 
 
-class Fleetwide(Protocol):
+class Fleetwide(Watcher, Protocol):
     """What duties need of the supervisor that leads."""
 
     def settle(self, settlement: Settlement) -> None:
@@ -107,6 +108,7 @@ class Housekeeping:
         await link.run("sweep_attempts", keep=self._keep, most=LARGEST_SWEEP)
         await link.run("sweep_sessions")
         await link.run("sweep_lanes")
+        await link.run("sweep_cron_fires", keep=self._keep, most=LARGEST_SWEEP)
 
 
 class Gauges:
@@ -122,12 +124,17 @@ class Gauges:
         self._fleet.on_oldest_transaction(age)
 
 
-def all_duties(fleet: Fleetwide, lease: float, history_keep: float) -> list[Duty]:
+#: The longest that the cron is left alone; it says itself when it has something to do.
+CRON_SECONDS = 10.0
+
+
+def all_duties(fleet: Fleetwide, cron: Cron, lease: float, history_keep: float) -> list[Duty]:
     """In the order in which a new leader does them."""
     reaper = Reaper(fleet, lease)
     housekeeping = Housekeeping(history_keep)
     gauges = Gauges(fleet)
     return [
+        Duty("cron", CRON_SECONDS, cron.step),
         Duty("reap", min(5.0, lease / 4), reaper.step),
         Duty("partitions", 3600.0, housekeeping.partitions),
         Duty("gauges", 10.0, gauges.step),

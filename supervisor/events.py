@@ -58,12 +58,24 @@ class Event(Enum):
     DATABASE_REFUSED = Words(
         logging.ERROR, "PostgreSQL refused {statement}: {error}; it will be asked again"
     )
-    LEADING = Words(logging.INFO, "leading: reaping, sweeping and counting for all hosts")
+    LEADING = Words(logging.INFO, "leading: reaping, firing crons and counting for all hosts")
     NOT_LEADING = Words(logging.INFO, "not leading any more")
     DUTY_FAILED = Words(
         logging.ERROR, "the leader's duty {duty} failed: {error}; it is tried again"
     )
+    CANNOT_LEAD = Words(logging.ERROR, "this host cannot lead: {error}")
     SESSIONS_EXPIRED = Words(logging.WARNING, "the lease of {hosts} is over; reclaiming their jobs")
+
+    # Crons
+    CRON_FIRED = Words(logging.DEBUG, "cron {name} fired {times} times, {lag:.3f} s late")
+    CRON_SKIPPED = Words(
+        logging.INFO, "cron {name} did not fire: the job of the time before is still open"
+    )
+    CRON_MISSED = Words(
+        logging.WARNING,
+        "cron {name} missed {times} planned times, and its misfire policy lets them go",
+    )
+    CRON_FAILED = Words(logging.ERROR, "cron {name} could not be fired: {error}; it is tried again")
 
     # Slots
     SLOT_READY = Words(logging.DEBUG, "{sentence}")

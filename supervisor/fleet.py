@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import Any, Final
 
-from jobctl.store.job_type import JobType
 from jobctl.supervisor import strays
 from jobctl.supervisor.burial import NO_REMAINS, Burial, certify, reap
 from jobctl.supervisor.kill import Kill, Patience
@@ -25,7 +24,7 @@ from jobctl.supervisor.reload import Reload, Step
 from jobctl.supervisor.seat import Seat
 from jobctl.supervisor.seating import Seating
 from jobctl.supervisor.slot import Running, Slot, Stage, open_ends
-from jobctl.supervisor.template import Template, read_types
+from jobctl.supervisor.template import Declared, Template, read_declared
 from jobctl.workerproc import frames, launch, linux
 
 #: Reasons that are about what a slot runs, not about the slot.
@@ -88,7 +87,7 @@ class Fleet:
         self._timers: dict[int, asyncio.TimerHandle] = {}  # what a slot must do by when
         self._unkillable: set[Slot] = set()
         self._mourned: set[Slot] = set()  # dead, and what they left is still being killed
-        self._types: dict[int, list[JobType]] = {}  # by generation, until told
+        self._declared: dict[int, Declared] = {}  # by generation, until told
         self._told: set[int] = set()
         self._reload: Reload | None = None
         self._reload_again = False
@@ -350,7 +349,7 @@ class Fleet:
         if body.get("pid") != slot.pid or body.get("life") != slot.life:
             raise frames.FrameError("a slot said that it was another one")
         if "types" in body and slot.generation not in self._told:
-            self._types[slot.generation] = read_types(body)
+            self._declared[slot.generation] = read_declared(body)
         self._clear_timer(slot)
         slot.ready_ns = monotonic_ns()
         took = (slot.ready_ns - slot.since_ns) / 1e9
@@ -369,9 +368,12 @@ class Fleet:
 
     def announce(self, generation: int) -> None:
         """Tells of the types of a generation, once, when they are known."""
-        if generation not in self._told and generation in self._types:
+        if generation not in self._told and generation in self._declared:
             self._told.add(generation)
-            self._loop.call_soon(self._listener.on_types, generation, self._types.pop(generation))
+            declared = self._declared.pop(generation)
+            self._loop.call_soon(
+                self._listener.on_types, generation, declared.types, declared.crons
+            )
 
     def _offer(self, slot: Slot) -> None:
         if slot.stage is not Stage.STARTING:  # it has died, or is about to
@@ -523,8 +525,8 @@ class Fleet:
 
     def template_ready(self, template: Template) -> None:
         """Told by the nursery."""
-        if template.types is not None:
-            self._types[template.generation] = template.types
+        if template.declared is not None:
+            self._declared[template.generation] = template.declared
         if template is self._nursery.next and self._reload is not None:
             self._reload.template_ready(template)
             self._reload_if_asked()

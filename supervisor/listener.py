@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jobctl.supervisor.exits import ExitReason
 
 if TYPE_CHECKING:
+    from jobctl.store.cron_spec import CronSpec
     from jobctl.store.job_type import JobType
     from jobctl.supervisor.slot import Running, Slot
     from jobctl.workerproc.frames import Done
@@ -87,9 +88,9 @@ class Notice(StrEnum):
 class Listener(Protocol):
     """Who is told."""
 
-    def on_types(self, generation: int, types: list[JobType]) -> None:
-        """What the app of this generation can run. Once a generation, before its first idle slot;
-        again only if the template had to be started anew."""
+    def on_types(self, generation: int, types: list[JobType], crons: list[CronSpec]) -> None:
+        """What the app of this generation can run, and its crons. Once a generation, before its
+        first idle slot; again only if the template had to be started anew."""
 
     def on_idle(self, slot: Slot) -> None:
         """A new slot is ready and has nothing to do. It may be given something at once.

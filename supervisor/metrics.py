@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from time import monotonic
 
@@ -30,6 +30,7 @@ from jobctl.supervisor.slot import Stage
 
 OTHER = "other"
 MOST_QUEUES = 200  # queues are named by whoever enqueues
+MOST_CRONS = 500  # and crons also by operators
 
 #: Edges that hold the usual promises (a second, ten, a minute, an hour).
 LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
@@ -44,6 +45,7 @@ STAGES = tuple(stage for stage in Stage if stage is not Stage.GONE)
 REDELIVERIES = ("lease_expired", "crash", "interrupted")
 RENEWALS = ("renewed", "failed", "refused")
 KILLS = ("soft", "hard")
+FIRES = ("fired", "skipped", "missed")
 #: The worst lag of the loop is remembered for one to two of these.
 LAG_SECONDS = 60.0
 
@@ -154,6 +156,13 @@ class Metrics:
         ).at()
         for result in RENEWALS:
             self._renewals.at(result)
+        self._fires = self._counters(
+            "jobctl_cron_fires", "Planned times of crons, by what came of them.", ("name", "result")
+        )
+        self._duty_errors = self._counters(
+            "jobctl_leader_duty_errors", "Duties of the leader that failed.", ("duty",)
+        )
+        self._crons: set[str] = set()
         self._leader = self._gauge("jobctl_leader", "1 on the supervisor that leads.")
         self._database_up = self._gauge("jobctl_database_up", "1 while PostgreSQL answers.")
         self._draining = self._gauge("jobctl_draining", "1 while nothing more is claimed.")
@@ -251,12 +260,51 @@ class Metrics:
     def leading(self, leads: bool) -> None:
         """Whether this supervisor leads; what only a leader knows is forgotten when it does not."""
         self._leader.set(leads)
+        self._fleetwide.leads_since = monotonic() if leads else None
         if not leads:
             self._fleetwide.forget()
 
     def backlog(self, rows: Iterable[tuple[str, str, int, float | None]]) -> None:
         """Rows of `gauges.sql`: queue, state, how many, age of the oldest that is due."""
         self._fleetwide.rows = list(rows)
+
+    def know_duties(self, duties: Iterable[str]) -> None:
+        """What a leader does; errors start at zero."""
+        self._fleetwide.duties = dict.fromkeys(duties, 0.0)
+        for duty in self._fleetwide.duties:
+            self._duty_errors.at(duty)
+
+    def duty_done(self, duty: str) -> None:
+        """It succeeded, just now."""
+        self._fleetwide.duties[duty] = monotonic()
+
+    def duty_failed(self, duty: str) -> None:
+        """It did not."""
+        self._duty_errors.at(duty).add()
+
+    def crons(self, late: Mapping[str, float]) -> None:
+        """Every cron that is on, and how many seconds it is overdue; others are forgotten."""
+        lags = self._fleetwide.cron_lags
+        self._fleetwide.cron_lags = {
+            name: late[name] or lags.get(name, 0.0) for name in late if self._cron(name) == name
+        }
+
+    def cron_fired(self, name: str, result: str, times: int, lag: float | None) -> None:
+        """A word of `FIRES`; `lag` is from the planned time until it was dealt with."""
+        label = self._cron(name)
+        self._fires.at(label, result).add(times)
+        if lag is not None and label == name:
+            self._fleetwide.cron_lags[name] = lag
+
+    def _cron(self, name: str) -> str:
+        """The label of this cron; its counts exist from now on."""
+        if name not in self._crons:
+            if len(self._crons) >= MOST_CRONS:
+                return OTHER
+            self._crons.add(name)
+            for result in FIRES:
+                self._fires.at(name, result)
+        return name
 
     def oldest_transaction(self, seconds: float) -> None:
         """The age of the oldest open transaction of this database."""
@@ -331,11 +379,14 @@ class _Fleetwide(Collector):
     """What the leader has counted last."""
 
     def __init__(self) -> None:
+        self.leads_since: float | None = None
+        self.duties: dict[str, float] = {}  # when each succeeded last
         self.forget()
 
     def forget(self) -> None:
         self.rows: list[tuple[str, str, int, float | None]] = []
         self.oldest_transaction: float | None = None
+        self.cron_lags: dict[str, float] = {}
 
     def collect(self) -> Iterable[Metric]:
         jobs = GaugeMetricFamily(
@@ -364,6 +415,23 @@ class _Fleetwide(Collector):
         if self.oldest_transaction is not None:
             transaction.add_metric((), self.oldest_transaction)
         yield transaction
+        lags = GaugeMetricFamily(
+            "jobctl_cron_lag_seconds",
+            "How long after its planned time the cron fired last, or is overdue.",
+            labels=("name",),
+        )
+        for name, lag in self.cron_lags.items():
+            lags.add_metric((name,), lag)
+        yield lags
+        duties = GaugeMetricFamily(
+            "jobctl_leader_duty_age_seconds",
+            "Since the leader's duty succeeded last, or since it leads.",
+            labels=("duty",),
+        )
+        if self.leads_since is not None:
+            for duty, done_at in self.duties.items():
+                duties.add_metric((duty,), monotonic() - max(done_at, self.leads_since))
+        yield duties
 
 
 class _Slots(Collector):

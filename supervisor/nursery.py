@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from jobctl.store.job_type import JobType
 from jobctl.supervisor.backoff import Backoff
 from jobctl.supervisor.exits import ExitCode
 from jobctl.supervisor.listener import LoadFailure, Notice
 from jobctl.supervisor.slot import Slot
-from jobctl.supervisor.template import Template, TemplateOrder, TemplateStage
+from jobctl.supervisor.template import Declared, Template, TemplateOrder, TemplateStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Nursery:
         self._loop = loop
         self._generation = 0
         self._preload = upbringing.preload
-        self._known_types: list[JobType] | None = None  # of an import that had to be done again
+        self._known: Declared | None = None  # of an import that had to be done again
         self._backoff = Backoff()
         self._timer: asyncio.TimerHandle | None = None
         self._load_timer: asyncio.TimerHandle | None = None
@@ -128,7 +127,7 @@ class Nursery:
         self._cancel_load_timer()
         if template.order.preload and threads > 1:
             self._preload = False
-            self._known_types = template.types
+            self._known = template.declared
             self._parent.say(
                 Notice.THREADS_AT_IMPORT,
                 None,
@@ -139,8 +138,8 @@ class Nursery:
             )
             self._replace(template)
             return
-        if template.types is None:
-            template.types, self._known_types = self._known_types, None
+        if template.declared is None:
+            template.declared, self._known = self._known, None
         self._ready_at = self._loop.time()
         self.failures = 0
         self._parent.template_ready(template)
@@ -217,7 +216,7 @@ class Nursery:
         """The current template is dead."""
         if template.failed or self._closed:
             return
-        if template.types is None and template.order.preload:
+        if template.declared is None and template.order.preload:
             self._report(template, _death_at_load(template, reloading=False))
             return
         self._parent.say(

@@ -12,12 +12,15 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobctl.store.dsn import DsnError, resolve
 from jobctl.store.errors import JobctlError
 from jobctl.supervisor.setting_kinds import Refused
 from jobctl.supervisor.settings import ENVIRONMENT_PREFIX, TABLE, Environ, Setting, Settings
+
+if TYPE_CHECKING:
+    from jobctl.store.cron_spec import CronSpec
 
 CONFIG_VARIABLE = "JOBCTL_CONFIG"
 DATABASE_URL = "DATABASE_URL"
@@ -39,12 +42,13 @@ class SettingsError(JobctlError):
 
 @dataclass(frozen=True)
 class Loaded:
-    """Settings, where each came from (`--lease`, `JOBCTL_LEASE`, a file's path, `default`), and
-    the file that was read."""
+    """Settings, where each came from (`--lease`, `JOBCTL_LEASE`, a file's path, `default`), the
+    file that was read, and the crons in it."""
 
     settings: Settings
     origins: Mapping[str, str]
     file: Path | None
+    crons: tuple[CronSpec, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def load(
     problems: list[str] = []
     file = _choose_file(config, environ, problems)
     found: dict[str, _Found] = {}
-    _read_file(file, found, problems)
+    crons = _read_file(file, found, problems)
     _read_environment(environ, found, problems)
     _read_flags(flags or {}, found, problems)
     _choose_dsn(found, environ, problems)
@@ -78,7 +82,7 @@ def load(
         for name, setting in TABLE.items()
     }
     origins = {name: found[name].origin if name in found else "default" for name in TABLE}
-    return Loaded(Settings(**values), origins, file)
+    return Loaded(Settings(**values), origins, file, crons)
 
 
 def find_dsn(settings: Settings, environ: Environ | None = None) -> str | None:
@@ -112,20 +116,23 @@ def _choose_file(config: str | Path | None, environ: Environ, problems: list[str
     return file
 
 
-def _read_file(file: Path | None, found: dict[str, _Found], problems: list[str]) -> None:
+def _read_file(
+    file: Path | None, found: dict[str, _Found], problems: list[str]
+) -> tuple[CronSpec, ...]:
     if file is None:
-        return
+        return ()
     if not file.is_file():
         problems.append(f"{file} is not a file.")
-        return
+        return ()
     try:
         entries = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         problems.append(f"{file} cannot be read: {error.strerror}.")
-        return
+        return ()
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         problems.append(f"{file} is not TOML: {error}.")
-        return
+        return ()
+    crons = _read_crons(file, entries.pop("cron", []), problems)
     for key, value in entries.items():
         setting = TABLE.get(key)
         if setting is None:
@@ -136,6 +143,29 @@ def _read_file(file: Path | None, found: dict[str, _Found], problems: list[str])
             found[key] = _Found(setting.kind.from_file(value), str(file), rank=1)
         except Refused as refused:
             problems.append(_sentence(f"{file}: {key} = ", setting, value, refused))
+    return crons
+
+
+def _read_crons(file: Path, tables: object, problems: list[str]) -> tuple[CronSpec, ...]:
+    """`[[cron]]`: not a setting, because no flag and no variable could say it."""
+    if tables == []:
+        return ()
+    from jobctl.store.cron_spec import CronSpec  # few files have any
+
+    if not isinstance(tables, list):
+        problems.append(f"{file}: crons are written below [[cron]], one each.")
+        return ()
+    crons: dict[str, CronSpec] = {}
+    for table in tables:
+        try:
+            spec = CronSpec.from_words(table, "file")
+        except (ValueError, TypeError) as error:
+            problems.append(f"{file}: [[cron]]: {error}.")
+            continue
+        if spec.name in crons:
+            problems.append(f"{file}: there are two crons called {spec.name}.")
+        crons[spec.name] = spec
+    return tuple(crons.values())
 
 
 def _read_environment(environ: Environ, found: dict[str, _Found], problems: list[str]) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 import psycopg
 
+from jobctl.store.cron_spec import CronSpec
 from jobctl.store.dsn import DsnError, conninfo
 from jobctl.store.errors import SchemaError
 from jobctl.store.job_type import JobType
@@ -33,6 +34,8 @@ from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
 from jobctl.supervisor.condition import Condition
 from jobctl.supervisor.control import ControlServer
+from jobctl.supervisor.cron import FIRED, MISSED, Cron
+from jobctl.supervisor.crons import Crons
 from jobctl.supervisor.deadlines import Deadlines
 from jobctl.supervisor.dispatch import Dispatcher
 from jobctl.supervisor.duties import all_duties
@@ -61,23 +64,24 @@ LONGEST_TURN = 0.25
 EXIT_DONE, EXIT_FAILED, EXIT_PARTLY, EXIT_CONFIGURATION = 0, 1, 5, 78
 
 
-def run(settings: Settings, dsn: str) -> int:
-    """Runs a supervisor until it is told to stop; returns what to exit with.
+def run(settings: Settings, dsn: str, crons: Sequence[CronSpec] = ()) -> int:
+    """Runs a supervisor until it is told to stop; returns what to exit with. `crons` are those of
+    its file.
 
     0: stopped as asked. 5: so too, but jobs were interrupted (and queued again). 1: a part of it
     failed. 78: a configuration that no restart will mend.
     """
-    return asyncio.run(_run(settings, dsn))
+    return asyncio.run(_run(settings, dsn, crons))
 
 
-async def _run(settings: Settings, dsn: str) -> int:
-    return await Supervisor(settings, dsn).run()
+async def _run(settings: Settings, dsn: str, crons: Sequence[CronSpec]) -> int:
+    return await Supervisor(settings, dsn, crons).run()
 
 
 class Supervisor:
     """Owns the parts and stands between them; each of its groups of methods is one part's ear."""
 
-    def __init__(self, settings: Settings, dsn: str) -> None:
+    def __init__(self, settings: Settings, dsn: str, crons: Sequence[CronSpec] = ()) -> None:
         assert settings.app is not None  # noqa: S101 - the command line asks for it
         self._settings = settings
         self._identity = Identity.of_this_process(settings.host)
@@ -91,6 +95,7 @@ class Supervisor:
         self._exit_code = EXIT_DONE
         self._condition = Condition(turned_at=monotonic())
         self._code = Code()
+        self._crons = Crons(crons)
         self._hand_back_at = 0.0
         self._was_ready = False
         self._some_ready = False
@@ -119,12 +124,17 @@ class Supervisor:
             self._links["lease"], self, self._identity, settings.lease, settings.slots,
             settings.queues, settings.schema,
         )  # fmt: skip
+        self._cron = Cron(self)
+        duties = all_duties(self, self._cron, settings.lease, settings.history_keep)
+        self._metrics.know_duties(duty.name for duty in duties)
         self._leader = Leader(
             self._links["lead"],
-            all_duties(self, settings.lease, settings.history_keep),
+            duties,
             on_change=self._on_leading,
+            on_done=self._metrics.duty_done,
             on_error=self._on_duty_failed,
-            may_lead=lambda: bool(self._lease.session_id) and not self._condition.leaving,
+            on_pooler=lambda error: self._log.say(Event.CANNOT_LEAD, error=error),
+            session=lambda: 0 if self._condition.leaving else self._lease.session_id,
             somebody_leads=lambda: self._condition.another_leads,
         )
         self._fleet = Fleet(
@@ -308,6 +318,9 @@ class Supervisor:
             async with asyncio.timeout(5):
                 await self._links["lease"].connect()
                 await self._lease.end()
+                if self._condition.led:
+                    # The others need not find out by themselves that nobody leads.
+                    await self._links["lease"].run("announce")
         except Exception as error:  # the lease ends by itself then
             self._log.say(Event.DATABASE_LOST, link="lease", error=str(error))
 
@@ -353,11 +366,13 @@ class Supervisor:
 
     # What slots say (listener.py) ----------------------------------------------------------------
 
-    def on_types(self, generation: int, types: list[JobType]) -> None:
+    def on_types(self, generation: int, types: list[JobType], crons: list[CronSpec]) -> None:
         self._code.learn(generation, types)
         self._dispatcher.backstop = self._code.longest_timeout() + self._allowance
         self._metrics.know(types)
         self._lease.errand("register_types", types=json.dumps([one.to_dict() for one in types]))
+        self._crons.learn(crons)
+        self._declare_crons()
         self._lease.hurry()
         self._dispatcher.start_over()
 
@@ -465,6 +480,7 @@ class Supervisor:
         self._condition.seen_at = monotonic()
         self._dispatcher.session_id = session_id
         self._dispatcher.start_over()
+        self._declare_crons()
 
     def on_session_lost(self) -> None:
         self._log.say(Event.SESSION_LOST, busy=len(self._fleet.busy()))
@@ -483,7 +499,9 @@ class Supervisor:
         self._alarm.set()
 
     def on_told(self, drain_requested: bool, another_leads: bool) -> None:
-        self._condition.another_leads = another_leads
+        led, self._condition.another_leads = self._condition.another_leads, another_leads
+        if led and not another_leads:
+            self._leader.try_now()
         if drain_requested != self._condition.drain_requested:
             self._condition.drain_requested = drain_requested
             self._on_draining_changed()
@@ -497,6 +515,8 @@ class Supervisor:
     def on_announcement(self) -> None:
         self._dispatcher.reread()
         self._lease.hurry()
+        self._cron.look_again()
+        self._leader.hurry("cron")
 
     # What settle and the leader tell (settle.py, duties.py) --------------------------------------
 
@@ -530,12 +550,33 @@ class Supervisor:
     def on_oldest_transaction(self, seconds: float) -> None:
         self._metrics.oldest_transaction(seconds)
 
+    def on_crons(self, late: Mapping[str, float]) -> None:
+        self._metrics.crons(late)
+
+    def on_fired(self, name: str, result: str, times: int, lag: float | None) -> None:
+        self._metrics.cron_fired(name, result, times, lag)
+        event = {FIRED: Event.CRON_FIRED, MISSED: Event.CRON_MISSED}.get(result, Event.CRON_SKIPPED)
+        self._log.say(event, name=name, times=times, lag=lag)
+
+    def on_cron_failed(self, name: str, error: BaseException) -> None:
+        self._log.say(Event.CRON_FAILED, name=name, error=_line(error))
+
+    def _declare_crons(self) -> None:
+        """Once there is a session and the app is known, and whenever either is another."""
+        session = self._lease.session_id
+        if session and self._crons.known:
+            crons = json.dumps([one.to_dict() for one in self._crons.declared()])
+            self._lease.errand("declare_crons", session=session, crons=crons)
+
     def _on_leading(self, leads: bool) -> None:
         self._log.say(Event.LEADING if leads else Event.NOT_LEADING)
         self._metrics.leading(leads)
         self._lease.hurry()
+        if not leads:
+            self._condition.led = True
 
     def _on_duty_failed(self, duty: str, error: BaseException) -> None:
+        self._metrics.duty_failed(duty)
         self._log.say(Event.DUTY_FAILED, duty=duty, error=_line(error))
 
     # Links ---------------------------------------------------------------------------------------

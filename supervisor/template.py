@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from jobctl.store.cron_spec import CronSpec
 from jobctl.store.job_type import JobType
 from jobctl.supervisor import strays
 from jobctl.supervisor.exits import UNKNOWN_EXIT, ExitReason, describe_exit
@@ -49,6 +50,14 @@ class TemplateOrder:
     environment: Mapping[str, str]  # added to our own
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the app says that it can run, and when it wants some of it run."""
+
+    types: list[JobType]
+    crons: list[CronSpec]
+
+
 class TemplateOwner(Protocol):
     """Who decides about it: the fleet."""
 
@@ -77,7 +86,7 @@ class Template:
     ) -> None:
         self.order = order
         self.stage = TemplateStage.LOADING
-        self.types: list[JobType] | None = None  # None: not known yet
+        self.declared: Declared | None = None  # None: not known yet
         self.pending: set[int] = set()  # lives that were asked for and not answered
         self.exit: ExitReason = UNKNOWN_EXIT
         self.failed = False  # said so before it left
@@ -164,7 +173,7 @@ class Template:
             self._owner.slot_spawned(self, life, max(pid, 0), str(why))
         elif kind is Kind.LOADED and self.stage is TemplateStage.LOADING:
             if body.get("preload"):
-                self.types = read_types(body)
+                self.declared = read_declared(body)
             self.stage = TemplateStage.READY
             threads = body.get("threads")
             self._owner.template_loaded(self, threads if isinstance(threads, int) else 1)
@@ -192,15 +201,17 @@ class Template:
         self._owner.template_printed(line)
 
 
-def read_types(body: dict[str, Any]) -> list[JobType]:
-    """The types in a LOADED or READY frame. Raises FrameError: they come from a stranger."""
-    types = body.get("types")
-    if not isinstance(types, list):
-        raise FrameError("the app's job types are not a list")
+def read_declared(body: dict[str, Any]) -> Declared:
+    """What a LOADED or READY frame declares. Raises FrameError: it comes from a stranger."""
+    types, crons = body.get("types"), body.get("crons")
+    if not isinstance(types, list) or not isinstance(crons, list):
+        raise FrameError("the app's job types and crons are not lists")
     try:
-        return [JobType.from_dict(one) for one in types]
+        return Declared(
+            [JobType.from_dict(one) for one in types], [CronSpec.from_dict(one) for one in crons]
+        )
     except Exception as error:  # whatever a stranger's word makes of a constructor
-        raise FrameError(f"a job type cannot be: {error}") from error
+        raise FrameError(f"a declaration cannot be: {error}") from error
 
 
 def _start(order: TemplateOrder) -> tuple[socket.socket, int, int]:

@@ -23,9 +23,20 @@ from psycopg import sql
 
 import jobctl
 from jobctl.cli.app import app
-from jobctl.store import json_values, migrate, states, texts
+from jobctl.store import cron_spec, json_values, migrate, states, texts
 from jobctl.store.reading import LARGEST_COUNT
-from jobctl.supervisor import dispatch, doorbell, duties, lanes, leases, outcomes, settings, signals
+from jobctl.supervisor import (
+    cron,
+    dispatch,
+    doorbell,
+    duties,
+    lanes,
+    leases,
+    misfires,
+    outcomes,
+    settings,
+    signals,
+)
 from tests import derived
 from tests.mentions import HERE, blocks, commands, spans, unknown_commands, unknown_targets
 
@@ -145,6 +156,9 @@ def test_numbers_in_the_prose_are_the_codes() -> None:
     claims = {
         f"kills what runs {margin:g} seconds before the lease is over": True,
         f"a third of a lease that is shorter than {margin * 3:g} seconds": True,
+        "within the last minute always fires": misfires.TOLERANCE.total_seconds() == 60,
+        f"declared for {cron.RETIRE_SECONDS / 60:g} minutes": True,
+        f"at most `misfire_limit` ({cron_spec.MISFIRE_LIMIT})": True,
         "(`lease`, 1 minute)": settings.TABLE["lease"].default({}) == 60,
         f"after `max_crashes` ({outcomes.UNREGISTERED.max_crashes})": True,
         f"after the lease and {duties.GRACE_SECONDS:g} seconds more": True,
@@ -175,7 +189,7 @@ def test_what_it_says_is_not_there_is_not_there() -> None:
     public = {f"jobctl.{name}" for name in jobctl.__all__}
     context = {f"ctx.{name}" for name in dir(jobctl.Context)}
     options = set(inspect.signature(jobctl.job).parameters)
-    assert {"jobctl.cron", "ctx.transaction", "memory"} <= named
+    assert {"jobctl.chain", "ctx.transaction", "memory"} <= named
     assert named & (public | context | options) == set()
     dead = app.get_command(click.Context(app), "dead")
     assert isinstance(dead, click.Group)

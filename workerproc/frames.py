@@ -41,7 +41,7 @@ class Kind(IntEnum):
     NOTE = 6  # slot -> supervisor: something about the running attempt (JSON)
     SPAWN = 7  # supervisor -> template: fork a slot; carries its descriptors (JSON)
     SPAWNED = 8  # template -> supervisor: this is its pid (JSON)
-    LOADED = 9  # template -> supervisor: the app is imported; these are its types (JSON)
+    LOADED = 9  # template -> supervisor: the app is imported; these are its types, crons (JSON)
     FAILED = 10  # template or slot -> supervisor: the app could not be imported (JSON)
     LARGE = 11  # any: the frame is in the memory file that comes with this one
 

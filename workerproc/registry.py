@@ -1,4 +1,4 @@
-"""The job types of an application: what its import has declared, by name.
+"""The job types and crons of an application: what its import has declared, by name.
 
 One registry a process, filled by decorators while the application's modules are imported. It knows
 nothing of queues or claims.
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobctl.store.cron_spec import CronSpec
 from jobctl.store.job_type import JobType
 from jobctl.workerproc.errors import AppError, AppNotFound, DeclarationError
 
@@ -24,6 +25,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job[Any, Any]] = {}
+        self._crons: dict[str, tuple[CronSpec, Any]] = {}  # with the handler
 
     def register(self, job: Job[Any, Any]) -> None:
         """Adds a job. Raises DeclarationError when another function has that name.
@@ -40,6 +42,19 @@ class Registry:
             )
         self._jobs[name] = job
 
+    def register_cron(self, spec: CronSpec, handler: Any) -> None:
+        """Adds a cron of this handler's. Raises DeclarationError when another has that name."""
+        known = self._crons.get(spec.name)
+        # The same line of the same function, imported again, is no second one.
+        if known is not None and not (
+            _same_function(known[1], handler) and (known[1] is not handler or known[0] == spec)
+        ):
+            raise DeclarationError(
+                f"two crons are called {spec.name!r}: one of {_where(known[1])} and one of "
+                f"{_where(handler)}. Give one of them another name: @jobctl.cron(..., name=...)"
+            )
+        self._crons[spec.name] = (spec, handler)
+
     def get(self, name: str) -> Job[Any, Any] | None:
         """The job declared under this name, or None."""
         return self._jobs.get(name)
@@ -47,6 +62,17 @@ class Registry:
     def types(self) -> list[JobType]:
         """All types, by name."""
         return [self._jobs[name].job_type for name in sorted(self._jobs)]
+
+    def crons(self) -> list[CronSpec]:
+        """All crons, by name."""
+        return [self._crons[name][0] for name in sorted(self._crons)]
+
+    def declared(self) -> dict[str, Any]:
+        """Types and crons as they travel to the supervisor."""
+        return {
+            "types": [kind.to_dict() for kind in self.types()],
+            "crons": [spec.to_dict() for spec in self.crons()],
+        }
 
     def __contains__(self, name: str) -> bool:
         return name in self._jobs

@@ -100,7 +100,7 @@ def _live(birth: Birth) -> int:
         except loading.LoadError as error:
             frames.send(control, frames.pack(Kind.FAILED, error.body))
             return error.exit_code
-        ready["types"] = [kind.to_dict() for kind in registry.types()]
+        ready |= registry.declared()
     attempts = Attempts(registry, Page(birth.page))
     signal.signal(signal.SIGUSR1, attempts.on_soft_timeout)
     os.close(birth.page)

@@ -79,7 +79,7 @@ def _run(order: Order, control: socket.socket) -> int:
             frames.send(control, frames.pack(Kind.FAILED, error.body))
             return error.exit_code
     threads = linux.thread_count()
-    body = {"types": _types(registry), "threads": threads, "preload": registry is not None}
+    body = {**_declared(registry), "threads": threads, "preload": registry is not None}
     frames.send(control, frames.pack(Kind.LOADED, body))
     # A collection in a slot would write to every page that it shares with the template.
     gc.disable()
@@ -175,8 +175,8 @@ def _pid_of_slot(middle: int, answer: int) -> int:
         os.close(pidfd)
 
 
-def _types(registry: Registry | None) -> list[dict[str, Any]]:
-    return [] if registry is None else [kind.to_dict() for kind in registry.types()]
+def _declared(registry: Registry | None) -> dict[str, Any]:
+    return {"types": [], "crons": []} if registry is None else registry.declared()
 
 
 def _no_op(signum: int, frame: object) -> None:

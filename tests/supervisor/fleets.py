@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jobctl.store.cron_spec import CronSpec
 from jobctl.store.job_type import JobType
 from jobctl.supervisor.deadlines import Deadlines
 from jobctl.supervisor.fleet import Fleet, FleetSettings
@@ -160,7 +161,7 @@ class Ground:
 
     # What the fleet tells -----------------------------------------------------------------------
 
-    def on_types(self, generation: int, types: list[JobType]) -> None:
+    def on_types(self, generation: int, types: list[JobType], crons: list[CronSpec]) -> None:
         self.types = types
         self._tell(Told("types", detail=generation))
 

@@ -209,7 +209,7 @@ async def test_without_preload_the_first_slot_tells_the_types(ground: Ground) ->
     assert "nothing" in [one.name for one in ground.types]
     assert len(ground.all("types")) == 1
     template = ground.fleet._nursery.current
-    assert template is not None and template.types is None
+    assert template is not None and template.declared is None
 
 
 @with_fleet(slots=2)

@@ -37,6 +37,10 @@ CONTRACT = {
     "jobctl_lease_renewals": ("counter", {"result"}),
     "jobctl_claims_lost": ("counter", set()),
     "jobctl_leader": ("gauge", set()),
+    "jobctl_leader_duty_age_seconds": ("gauge", {"duty"}),
+    "jobctl_leader_duty_errors": ("counter", {"duty"}),
+    "jobctl_cron_fires": ("counter", {"name", "result"}),
+    "jobctl_cron_lag_seconds": ("gauge", {"name"}),
     "jobctl_sql_seconds": ("histogram", {"statement"}),
     "jobctl_database_up": ("gauge", set()),
     "jobctl_draining": ("gauge", set()),
@@ -61,7 +65,9 @@ def metrics() -> Metrics:
     made = Metrics("1.2.3")
     made.know([_type("send")])
     made.know_pools(["default"])
+    made.know_duties(["reap"])
     made.leading(True)
+    made.crons({"nightly": 0.0})
     made.backlog([("mail", "queued", 3, 1.5)])
     made.oldest_transaction(7.0)
     made.statement("claim", 0.002)
@@ -72,7 +78,7 @@ def _families(metrics: Metrics) -> Iterator[Metric]:
     yield from text_string_to_metric_families(b"".join(metrics.expose()).decode())
 
 
-def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
+def _value(metrics: Metrics, name: str, /, **labels: str) -> float | None:
     for family in _families(metrics):
         for sample in family.samples:
             if sample.name == name and sample.labels == labels:
@@ -280,3 +286,34 @@ def test_the_page_lets_others_have_their_turn(metrics: Metrics) -> None:
     assert turns >= len(CONTRACT)
     assert content_type.startswith("text/plain; version=0.0.4")
     assert b"jobctl_build_info" in body
+
+
+def test_crons_are_counted_by_the_leader_and_their_labels_are_bounded(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An overdue cron grows old in the metrics; one that is gone has no lag any more."""
+    monkeypatch.setattr(module, "MOST_CRONS", 2)
+    fires, lag = "jobctl_cron_fires_total", "jobctl_cron_lag_seconds"
+    assert _value(metrics, fires, name="nightly", result="fired") == 0
+    metrics.cron_fired("nightly", "fired", 1, 0.25)
+    metrics.cron_fired("weekly", "missed", 7, None)
+    metrics.cron_fired("yearly", "fired", 1, 0.5)
+    metrics.cron_fired("hourly", "fired", 1, 0.5)
+    assert _value(metrics, fires, name="weekly", result="missed") == 7
+    assert _value(metrics, fires, name="other", result="fired") == 2
+    assert _value(metrics, lag, name="nightly") == 0.25
+    metrics.crons({"nightly": 90.0})
+    assert _value(metrics, lag, name="nightly") == 90
+    metrics.crons({"weekly": 0.0})
+    assert _value(metrics, lag, name="nightly") is None
+
+
+def test_each_duty_has_its_own_age_while_it_leads(metrics: Metrics) -> None:
+    age, errors = "jobctl_leader_duty_age_seconds", "jobctl_leader_duty_errors_total"
+    metrics.duty_done("reap")
+    first = _value(metrics, age, duty="reap")
+    assert first is not None and 0 <= first < 5
+    metrics.duty_failed("reap")
+    assert _value(metrics, errors, duty="reap") == 1
+    metrics.leading(False)
+    assert _value(metrics, age, duty="reap") is None

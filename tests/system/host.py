@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,29 @@ from jobctl.supervisor.control import peers
 from tests.waiting import until
 
 APPS = Path(__file__).with_name("apps")
+PROGRAM = (sys.executable, "-m", "jobctl")
+NOTHING: Mapping[str, str] = {}
 
 
 class Host:
     """One supervisor process."""
 
-    def __init__(self, dsn: str, folder: Path, name: str, *options: str, app: str = "work") -> None:
+    def __init__(
+        self,
+        dsn: str,
+        folder: Path,
+        name: str,
+        *options: str,
+        app: str = "work",
+        program: Sequence[str] = PROGRAM,
+        environ: Mapping[str, str] = NOTHING,
+    ) -> None:
         self.name = name
         self.folder = folder / name
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self.log = self.folder / "log"
         command = [
-            sys.executable, "-m", "jobctl", "run", "--app", app, "--host", name,
+            *program, "run", "--app", app, "--host", name,
             "--metrics-listen", "127.0.0.1:0", "--runtime-dir", str(self.folder),
             "--log-format", "json", *options,
         ]  # fmt: skip
@@ -40,6 +51,7 @@ class Host:
             "JOBCTL_DSN": dsn,
             "PYTHONPATH": os.pathsep.join([str(APPS), os.environ.get("PYTHONPATH", "")]),
             "JOBCTL_TEST_FOLDER": str(folder),
+            **environ,
         }
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -123,9 +135,10 @@ class Hosts:
         self.folder = folder
         self._all: list[Host] = []
 
-    def start(self, name: str, *options: str, app: str = "work") -> Host:
-        """Started, not yet ready."""
-        host = Host(self.dsn, self.folder, name, *options, app=app)
+    def start(self, name: str, *options: str, app: str = "work", **how: Any) -> Host:
+        """Started, not yet ready. `how` it is started: `dsn`, `program`, `environ`."""
+        dsn = how.pop("dsn", self.dsn)
+        host = Host(dsn, self.folder, name, *options, app=app, **how)
         self._all.append(host)
         return host
 

@@ -9,6 +9,7 @@ import click
 
 import jobctl
 from jobctl.cli.config import config
+from jobctl.cli.cron import cron
 from jobctl.cli.db import db
 from jobctl.cli.dead import dead
 from jobctl.cli.doctor import doctor
@@ -62,6 +63,6 @@ def app() -> None:
 
 
 for command in (
-    run, migrate, db, enqueue, status, jobs, dead, hosts, drain, undrain, doctor, config,
+    run, migrate, db, enqueue, status, jobs, dead, cron, hosts, drain, undrain, doctor, config,
 ):  # fmt: skip
     app.add_command(command)

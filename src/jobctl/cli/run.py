@@ -32,7 +32,8 @@ def run(loaded: Loaded) -> int:
         )
     try:
         dsn = find_dsn(loaded.settings)
-        return supervisor.run(loaded.settings, _embedded(loaded) if dsn is None else dsn)
+        dsn = _embedded(loaded) if dsn is None else dsn
+        return supervisor.run(loaded.settings, dsn, loaded.crons)
     except (DsnError, FolderError) as error:
         raise Failure(ExitCode.CONFIGURATION, str(error)) from error
 
