@@ -82,7 +82,10 @@ class Event(Enum):
     SLOT_DIED = Words(logging.WARNING, "slot {slot} (pid {pid}) is gone: {sentence}")
     SLOT_LEFT = Words(logging.DEBUG, "slot {slot} (pid {pid}) has left: {sentence}")
     APP_FAILED = Words(
-        logging.ERROR, "the app could not be imported: {error_class}: {message}\n{stack}"
+        logging.ERROR, "the app could not be imported: {error_class}: {error}\n{stack}"
+    )
+    RELOADING = Words(
+        logging.INFO, "loading new code; what runs goes on, and the old code if the new one fails"
     )
     FLEET_NOTICE = Words(logging.WARNING, "{sentence}")
     OUTPUT = Words(logging.INFO, "{line}")

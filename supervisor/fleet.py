@@ -252,6 +252,13 @@ class Fleet:
         self._slots.clear()
         self._unkillable.clear()
 
+    async def leave_nobody(self, within: float = 2.0) -> None:
+        """After `close`: ends whatever the app has started and left below us."""
+        end = self._loop.time() + within
+        while strays.kill_everything() and self._loop.time() < end:  # noqa: ASYNC110 - see below
+            # Nothing tells when the kernel has handed the orphans of the killed over to us.
+            await asyncio.sleep(0.01)
+
     def watch(self, running: Running) -> None:
         """A job was given. `Deadlines` puts itself here."""
 

@@ -88,6 +88,6 @@ def _as_text(moment: str, level: int, event: str, sentence: str, fields: dict[st
 
 
 def _as_json(moment: str, level: int, event: str, sentence: str, fields: dict[str, Any]) -> str:
-    known = {name: value for name, value in fields.items() if name not in ("stack", "line")}
-    line = {"time": moment, "level": _LEVEL[level], "event": event, "message": sentence, **known}
+    known = {name: value for name, value in fields.items() if name != "line"}
+    line = {**known, "time": moment, "level": _LEVEL[level], "event": event, "message": sentence}
     return json.dumps(line, default=str, ensure_ascii=True)

@@ -89,6 +89,23 @@ def reap_unknown(known: Collection[int]) -> int:
     return reaped
 
 
+def kill_everything() -> int:
+    """SIGKILL for every child that is left, whatever it is, and reaps the dead: for the very end.
+
+    How many there still are; children of the killed are adopted and come in the next round.
+    """
+    left = 0
+    for pid in children():
+        with contextlib.suppress(OSError):
+            pidfd = os.pidfd_open(pid)
+            try:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                left += not _reap(os.P_PIDFD, pidfd)
+            finally:
+                os.close(pidfd)
+    return left
+
+
 def kill_outliving(known: Collection[int], lives: Container[int]) -> None:
     """SIGKILL for orphans whose slot is gone: adopted when nobody hunted for them any more."""
     for pid in children() - set(known):

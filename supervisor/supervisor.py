@@ -213,6 +213,7 @@ class Supervisor:
                 case Intent.STOP_NOW:
                     self._begin_stop(number.name, 0.0)
                 case Intent.RELOAD:
+                    self._log.say(Event.RELOADING)
                     self._fleet.reload()
                 case Intent.SAY_STATE:
                     self._log.say(Event.STATE, state=json.dumps(self._report.state()))
@@ -296,6 +297,7 @@ class Supervisor:
         except TimeoutError:
             pass  # a process that even SIGKILL does not end is the kernel's
         self._fleet.close()
+        await self._fleet.leave_nobody()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -409,7 +411,7 @@ class Supervisor:
         self._log.say(
             Event.APP_FAILED,
             error_class=failure.error_class,
-            message=failure.message,
+            error=failure.message,
             stack=failure.stack,
         )
         if failure.permanent and not failure.reloading and not self._code.known:

@@ -91,6 +91,7 @@ class Template:
         self.exit: ExitReason = UNKNOWN_EXIT
         self.failed = False  # said so before it left
         self.too_slow = False  # it was killed because importing took too long
+        self._struck = False
         self._owner = owner
         self._loop = loop
         self._inbox = frames.Inbox(1)
@@ -132,6 +133,7 @@ class Template:
     def strike(self) -> None:
         """SIGKILL; `template_exited` follows."""
         if self.stage is not TemplateStage.GONE:
+            self._struck = True
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
@@ -191,7 +193,7 @@ class Template:
         self.stage = TemplateStage.GONE
         with contextlib.suppress(ChildProcessError):
             _, status, _ = os.wait4(self.pid, os.WNOHANG)
-            self.exit = describe_exit(status)
+            self.exit = describe_exit(status, expected_kill=self._struck)
         os.close(self._pidfd)
         self._control.close()
         self._output.finish()

@@ -113,6 +113,7 @@ def _live(birth: Birth) -> int:
 def _serve(control: socket.socket, attempts: Attempts, title: str) -> None:
     """One job after the other, until the supervisor says stop or is gone."""
     receive = frames.Inbox().receive
+    mine = os.getpid()
     while True:
         frame, _ = receive(control)
         if not frame:
@@ -122,6 +123,8 @@ def _serve(control: socket.socket, attempts: Attempts, title: str) -> None:
             job = frames.unpack_job(frame)
             setproctitle(f"{title}{job.type} #{job.job_id}")
             answer = attempts.run(job)
+            if os.getpid() != mine:
+                os._exit(0)  # the handler has forked, and its child came back through it
             flush_output()  # before the answer: a line belongs to the job that printed it
             frames.send(control, answer)
             setproctitle(f"{title}idle")

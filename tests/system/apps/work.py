@@ -76,3 +76,9 @@ def refuse(ctx: jobctl.Context) -> None:
 @jobctl.job
 def unstorable(ctx: jobctl.Context) -> object:
     return {"when": float("nan")}
+
+
+@jobctl.job(retry=Retry(max_attempts=1))
+def fork_and_return(ctx: jobctl.Context) -> None:
+    """A child that was meant to leave comes back through the handler."""
+    os.fork()

@@ -1,0 +1,5 @@
+"""An app whose import never ends."""
+
+import time
+
+time.sleep(600)
