@@ -1,4 +1,4 @@
-"""Celery on Redis: prefork processes, a soft limit one second before the hard one.
+"""Celery on Redis: prefork processes, a soft limit before the hard one.
 
 In two ways: as it comes (a task is acknowledged when it starts), and with what its documentation
 has for tasks that must not be lost with their process: `acks_late` and
@@ -31,7 +31,7 @@ app.conf.update(
 
 @app.task(
     name="limited",
-    soft_time_limit=TERMS.limit - 1,
+    soft_time_limit=TERMS.limit * 0.8,
     time_limit=TERMS.limit,
     autoretry_for=(Exception,),
     max_retries=TERMS.tries - 1,
