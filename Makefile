@@ -16,7 +16,7 @@ RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-as-user cron-soak pytest lint format typecheck layers bench build clean
+.PHONY: help demo test test-as-user cron-soak compare pytest lint format typecheck layers bench build clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ layers: $(STAMP) ## store <- workerproc <- supervisor <- cli, checked by import-
 
 bench: $(STAMP) ## measure this machine (ARGS="--jobs 20000 --json")
 	$(VENV)/bin/jobctl bench $(ARGS)
+
+compare: $(STAMP) ## jobctl and its peers when jobs go wrong (ARGS="--only jobctl,rq --json")
+	$(RUN) tests.compare $(ARGS)
 
 build: $(STAMP) ## wheel and sdist, into dist/
 	$(RUN) build
