@@ -34,6 +34,9 @@ from jobctl.workerproc.frames import Job, pack_job
 MOMENT_SECONDS = 0.15
 #: Queues and lanes are read anew even if nobody announced a change.
 REREAD_SECONDS = 15.0
+#: What has been due for longer than this was left behind, or committed late: it is looked for, too,
+#: but seldom, because all that was promoted lies there as long as somebody holds an old snapshot.
+LATELY_DUE_SECONDS, PROMOTE_WHOLE_SECONDS = 10.0, 30.0
 #: The most that one statement promotes.
 LARGEST_PROMOTION = 1000
 #: The longest sleep between promotions; the next due time cuts it short.
@@ -98,6 +101,7 @@ class Dispatcher:
         self._doorbell = Doorbell()
         self._reread_at = 0.0
         self._promote_at = 0.0
+        self._promote_whole_at = 0.0  # however long it has been due
 
     # What happens to it -------------------------------------------------------------------------
 
@@ -303,13 +307,18 @@ class Dispatcher:
         self._lanes.answer(asked, occupied, xmin, xmax)
 
     async def _promote(self) -> None:
-        rows = await self._link.run("promote", most=LARGEST_PROMOTION)
+        whole = self._clock() >= self._promote_whole_at
+        within = None if whole else LATELY_DUE_SECONDS
+        rows = await self._link.run("promote", most=LARGEST_PROMOTION, within=within)
         ((moved, _, next_in),) = rows
-        wait = PROMOTE_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        jitter = random.uniform(0.8, 1.2)  # noqa: S311
+        wait = PROMOTE_SECONDS * jitter
         if moved == LARGEST_PROMOTION:
             wait = 0.0
         elif next_in is not None:
             wait = min(wait, max(0.0, next_in) + 0.001)
+        if whole and moved < LARGEST_PROMOTION:
+            self._promote_whole_at = self._clock() + PROMOTE_WHOLE_SECONDS * jitter
         self._promote_at = self._clock() + wait
         if moved:
             self.ring()
@@ -333,7 +342,7 @@ class Dispatcher:
         self._link_generation = self._link.generation
         self._lanes.forget()
         self._doorbell.forget()
-        self._reread_at = self._promote_at = 0.0
+        self._reread_at = self._promote_at = self._promote_whole_at = 0.0
         # Claims are made by this task alone, so every claim with a token below this is either
         # known here or was made by a statement whose answer was lost.
         known = self._hands.holds() | self.reserve_tokens()

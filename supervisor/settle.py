@@ -191,18 +191,12 @@ class Settler:
             self._step_aside(bad, REFUSED_SECONDS)
 
     async def _write_successes(self, batch: Sequence[Settlement]) -> None:
-        results = {
-            one.claimed.token: one.result
-            for one in batch
-            if isinstance(one, Success) and one.result is not None
-        }
         rows = await self._link.run(
             "settle_succeeded",
             jobs=[one.claimed.job_id for one in batch],
             tokens=[one.claimed.token for one in batch],
+            results=[one.result if isinstance(one, Success) else None for one in batch],
             session=batch[0].claimed.session_id,
-            with_result=list(results),
-            results=list(results.values()),
         )
         done = {(row[0], row[1]) for row in rows}
         missing = []

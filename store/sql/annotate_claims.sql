@@ -11,4 +11,6 @@ SET slot = a.slot,
 FROM unnest(%(jobs)s::bigint[], %(tokens)s::bigint[], %(slots)s::integer[], %(pids)s::integer[],
             %(started_ago)s::double precision[], %(remains)s::double precision[])
     AS a (job_id, token, slot, pid, started_ago, remains)
-WHERE c.job_id = a.job_id AND c.token = a.token AND c.session_id = %(session)s;
+WHERE c.job_id = a.job_id AND c.token = a.token AND c.session_id = %(session)s
+    -- Said twice: a plan that was made while claim was empty would walk it from end to end.
+    AND c.job_id = ANY(%(jobs)s::bigint[]);

@@ -15,7 +15,7 @@ SELECT
         ELSE 'past its deadline, grace and a lease'
     END AS because
 FROM claim AS c
-JOIN job AS j ON j.id = c.job_id
+CROSS JOIN LATERAL (SELECT * FROM job AS o WHERE o.id = c.job_id LIMIT 1) AS j
 LEFT JOIN session AS n ON n.id = c.session_id
 WHERE n.id IS NULL OR n.dead OR c.deadline_at < now()
 ORDER BY c.job_id

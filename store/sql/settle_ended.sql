@@ -2,7 +2,8 @@
 --   endings that are not plain successes; whatever ended them, also for claims of other sessions.
 -- Guard: (job, session, token) of the claim; a claim or a job that somebody has locked is skipped
 --   and not returned: ask `settle_missing` about it. No two endings of one claim in a batch.
--- Index: the primary keys of claim and job.
+-- Index: the primary keys of claim, job and job_key. LATERAL with LIMIT and `= ANY`, no plain joins:
+--   see settle_succeeded.
 -- Parameters: jobs (array of ids), endings (a JSON array, one object a job):
 --   job_id, session_id, token, place ('retry' | 'snooze' | 'dead' | 'cancelled' | 'front' | 'lane'),
 --   lane_version (place 'lane': the job moves to the lane of its type and this version),
@@ -20,44 +21,40 @@ WITH told AS MATERIALIZED (
         signal text, peak_memory_bytes bigint, cpu_seconds double precision, failure_class text,
         error_class text, error_code text, error text, stack text)
 ),
-held AS MATERIALIZED (
-    SELECT c.job_id, c.session_id, c.token
-    FROM claim AS c
-    JOIN job AS j ON j.id = c.job_id
-    WHERE c.job_id = ANY(%(jobs)s::bigint[])
-    ORDER BY c.job_id
-    FOR UPDATE SKIP LOCKED
-),
-mine AS MATERIALIZED (
-    SELECT t.*
-    FROM told AS t
-    JOIN held AS h ON h.job_id = t.job_id AND h.session_id = t.session_id AND h.token = t.token
-),
-freed AS (
-    DELETE FROM claim AS c
-    USING mine AS m
-    WHERE c.job_id = m.job_id
-    RETURNING c.job_id, coalesce(c.started_at, c.claimed_at) AS started_at, c.slot, c.pid
-),
 ended AS MATERIALIZED (
     SELECT
-        m.*,
-        f.slot AS claim_slot, f.pid AS claim_pid,
+        t.*,
+        c.slot AS claim_slot, c.pid AS claim_pid,
         CASE
-            WHEN m.outcome IS NULL THEN NULL
-            WHEN m.started_ago IS NULL THEN f.started_at
-            ELSE now() - make_interval(secs => m.started_ago)
+            WHEN t.outcome IS NULL THEN NULL
+            WHEN t.started_ago IS NULL THEN coalesce(c.started_at, c.claimed_at)
+            ELSE now() - make_interval(secs => t.started_ago)
         END AS started_at,
         j.attempt AS before_attempt, j.queue, j.priority, j.type,
         CASE
-            WHEN j.cancel_requested_at IS NOT NULL AND m.place IN ('retry', 'snooze', 'front', 'lane')
+            WHEN j.cancel_requested_at IS NOT NULL AND t.place IN ('retry', 'snooze', 'front', 'lane')
                 THEN 'cancelled'
-            ELSE m.place
+            ELSE t.place
         END AS goes_to,
-        now() + make_interval(secs => coalesce(m.delay, 0)) AS next_run_at
-    FROM mine AS m
-    JOIN freed AS f ON f.job_id = m.job_id
-    JOIN job AS j ON j.id = m.job_id
+        now() + make_interval(secs => coalesce(t.delay, 0)) AS next_run_at
+    FROM told AS t
+    CROSS JOIN LATERAL (
+        SELECT o.started_at, o.claimed_at, o.slot, o.pid
+        FROM claim AS o
+        WHERE o.job_id = t.job_id AND o.session_id = t.session_id AND o.token = t.token
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS c
+    CROSS JOIN LATERAL (
+        SELECT o.attempt, o.queue, o.priority, o.type, o.cancel_requested_at
+        FROM job AS o
+        WHERE o.id = t.job_id
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS j
+),
+freed AS (
+    DELETE FROM claim AS c WHERE c.job_id = ANY(ARRAY(SELECT e.job_id FROM ended AS e))
 ),
 kept_open AS (
     UPDATE job AS j
@@ -71,21 +68,30 @@ kept_open AS (
         first_failed_at = CASE WHEN e.failed THEN coalesce(j.first_failed_at, now()) ELSE j.first_failed_at END,
         last_failed_at = CASE WHEN e.failed THEN now() ELSE j.last_failed_at END
     FROM ended AS e
-    WHERE j.id = e.job_id AND e.goes_to <> 'cancelled'
+    WHERE j.id = e.job_id AND j.id = ANY(%(jobs)s::bigint[]) AND e.goes_to <> 'cancelled'
         AND (e.goes_to IN ('retry', 'snooze', 'dead') OR e.outcome IS NOT NULL)
     RETURNING j.id
 ),
 gone AS (
     DELETE FROM job AS j
     USING ended AS e
-    WHERE j.id = e.job_id AND e.goes_to = 'cancelled'
+    WHERE j.id = e.job_id AND j.id = ANY(%(jobs)s::bigint[]) AND e.goes_to = 'cancelled'
     RETURNING j.*, e.spent, e.crashed, e.started_at, e.session_id, e.token
 ),
 keys AS (
     UPDATE job_key AS k
     SET until = now() + make_interval(secs => k.ttl_seconds)
-    FROM gone AS g
-    WHERE g.key IS NOT NULL AND k.type = g.type AND k.key = g.key AND k.job_id = g.id
+    WHERE k.ctid = ANY(ARRAY(
+        SELECT h.at
+        FROM gone AS g
+        CROSS JOIN LATERAL (
+            SELECT o.ctid AS at
+            FROM job_key AS o
+            WHERE o.type = g.type AND o.key = g.key AND o.job_id = g.id
+            LIMIT 1
+        ) AS h
+        WHERE g.key IS NOT NULL
+    ))
 ),
 into_history AS (
     INSERT INTO history (

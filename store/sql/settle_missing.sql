@@ -11,10 +11,11 @@ SELECT
 FROM unnest(%(jobs)s::bigint[], %(sessions)s::bigint[], %(tokens)s::bigint[])
     AS a (job_id, session_id, token)
 LEFT JOIN LATERAL (
-    SELECT c.job_id
-    FROM claim AS c
-    JOIN job AS j ON j.id = c.job_id
-    WHERE c.job_id = a.job_id AND c.session_id = a.session_id AND c.token = a.token
+    SELECT o.job_id
+    FROM claim AS o
+    CROSS JOIN LATERAL (SELECT FROM job AS j WHERE j.id = o.job_id LIMIT 1) AS j
+    WHERE o.job_id = a.job_id AND o.session_id = a.session_id AND o.token = a.token
+    LIMIT 1
 ) AS c ON true
 LEFT JOIN LATERAL (
     SELECT t.outcome

@@ -1,39 +1,50 @@
 -- settle_succeeded: running -> succeeded, a batch.
 -- Guard: (job, session, token) of the claim; a claim or a job that somebody has locked is skipped
 --   and not returned: ask `settle_missing` about it. Whatever is returned is in history, once.
--- Index: the primary keys of claim and job. `= ANY` and not a join with unnest: it stays flat when
---   another session holds an old snapshot.
--- Parameters: jobs, tokens (arrays, tokens are unique within a session), session,
---   with_result, results (arrays of the same length: tokens of claims that have one, and JSON
---   texts. Each is parsed by itself: one job's text cannot pass for another's).
+-- Index: the primary keys of claim, job and job_key. LATERAL with LIMIT and `= ANY`, no plain joins: a
+--   plan that was made while the tables were empty would walk one of them from end to end, for as
+--   long as the connection lives.
+-- Parameters: jobs, tokens, results (arrays of the same length; a result is JSON text or NULL, and
+--   parsed by itself: one job's text cannot pass for another's), session.
 WITH mine AS MATERIALIZED (
-    SELECT c.job_id
-    FROM claim AS c
+    SELECT a.job_id, a.token, a.result, c.started_at
+    FROM unnest(%(jobs)s::bigint[], %(tokens)s::bigint[], %(results)s::text[])
+        AS a (job_id, token, result)
+    CROSS JOIN LATERAL (
+        SELECT coalesce(o.started_at, o.claimed_at) AS started_at
+        FROM claim AS o
+        WHERE o.job_id = a.job_id AND o.token = a.token AND o.session_id = %(session)s
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS c
     -- The job too: an open transaction that has touched it must not hold up its neighbours.
-    JOIN job AS j ON j.id = c.job_id
-    WHERE c.job_id = ANY(%(jobs)s::bigint[])
-        AND c.token = ANY(%(tokens)s::bigint[])
-        AND c.session_id = %(session)s
-    ORDER BY c.job_id
-    FOR UPDATE SKIP LOCKED
+    CROSS JOIN LATERAL (
+        SELECT FROM job AS o WHERE o.id = a.job_id LIMIT 1 FOR UPDATE SKIP LOCKED
+    ) AS j
 ),
 freed AS (
-    DELETE FROM claim AS c
-    USING mine AS m
-    WHERE c.job_id = m.job_id
-    RETURNING c.job_id, c.token, coalesce(c.started_at, c.claimed_at) AS started_at
+    DELETE FROM claim AS c WHERE c.job_id = ANY(ARRAY(SELECT m.job_id FROM mine AS m))
 ),
 gone AS (
     DELETE FROM job AS j
-    USING freed AS f
-    WHERE j.id = f.job_id
-    RETURNING j.*, f.token, f.started_at
+    USING mine AS m
+    WHERE j.id = m.job_id AND j.id = ANY(%(jobs)s::bigint[])
+    RETURNING j.*, m.token, m.result, m.started_at
 ),
 keys AS (
     UPDATE job_key AS k
     SET until = now() + make_interval(secs => k.ttl_seconds)
-    FROM gone AS g
-    WHERE g.key IS NOT NULL AND k.type = g.type AND k.key = g.key AND k.job_id = g.id
+    WHERE k.ctid = ANY(ARRAY(
+        SELECT h.at
+        FROM gone AS g
+        CROSS JOIN LATERAL (
+            SELECT o.ctid AS at
+            FROM job_key AS o
+            WHERE o.type = g.type AND o.key = g.key AND o.job_id = g.id
+            LIMIT 1
+        ) AS h
+        WHERE g.key IS NOT NULL
+    ))
 ),
 kept AS (
     INSERT INTO history (
@@ -45,7 +56,7 @@ kept AS (
         g.id, g.type, g.queue, g.priority, g.key, g.subject, g.args, g.schema_version,
         g.max_attempts, g.attempt + 1, g.crashes, g.run_at, g.created_at, g.started_at, now(),
         'succeeded', g.cancel_requested_at, g.progress,
-        (%(results)s::text[])[array_position(%(with_result)s::bigint[], g.token)]::jsonb,
+        g.result::jsonb,
         g.failure_class, g.last_error_code, g.last_error, g.first_failed_at, g.last_failed_at,
         %(session)s, g.token
     FROM gone AS g

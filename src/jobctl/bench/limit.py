@@ -46,9 +46,8 @@ def drain(dsn: str, schema: str, queue: str, batch: int) -> float:
                     {
                         "jobs": [row[4] for row in rows],
                         "tokens": [row[5] for row in rows],
+                        "results": [None] * len(rows),
                         "session": 1,
-                        "with_result": [],
-                        "results": [],
                     },
                 ).fetchall()
             )
