@@ -22,6 +22,9 @@ AMNESTY_SECONDS = 15.0
 LARGEST_SWEEP = 5_000
 #: No count in the metrics goes beyond this.
 LARGEST_COUNT = 100_000
+#: Counting takes at most this part of the time, however much there is to be counted.
+COUNTING_SHARE = 1 / 20
+GAUGES_SECONDS = 10.0
 
 
 class Fleetwide(Watcher, Protocol):
@@ -41,6 +44,9 @@ class Fleetwide(Watcher, Protocol):
 
     def on_gauges(self, rows: list[Row]) -> None:
         """Rows of `gauges.sql`."""
+
+    def on_unrunnable(self, rows: list[Row]) -> None:
+        """Rows of `read_unrunnable.sql`."""
 
     def on_oldest_transaction(self, seconds: float) -> None:
         """Of this database."""
@@ -117,11 +123,23 @@ class Gauges:
     def __init__(self, fleet: Fleetwide) -> None:
         self._fleet = fleet
 
-    async def step(self, link: Link) -> None:
-        """Counts, up to a bound."""
+    async def step(self, link: Link) -> float:
+        """Counts, up to a bound, and the more rarely the longer it takes."""
+        begun = monotonic()
         self._fleet.on_gauges(await link.run("gauges", most=LARGEST_COUNT))
         ((age,),) = await link.run("oldest_transaction")
         self._fleet.on_oldest_transaction(age)
+        return max(GAUGES_SECONDS, (monotonic() - begun) / COUNTING_SHARE)
+
+    async def unrunnable(self, link: Link) -> None:
+        """Types that nobody alive has code for: their jobs wait, and somebody should know."""
+        self._fleet.on_unrunnable(await link.run("read_unrunnable", most=LARGEST_COUNT))
+
+
+async def promote(link: Link) -> float | None:
+    """What every dispatcher does for itself, in case that none does."""
+    ((moved, _, _),) = await link.run("promote", most=LARGEST_SWEEP)
+    return 0.0 if moved >= LARGEST_SWEEP else None
 
 
 #: The longest that the cron is left alone; it says itself when it has something to do.
@@ -137,6 +155,8 @@ def all_duties(fleet: Fleetwide, cron: Cron, lease: float, history_keep: float) 
         Duty("cron", CRON_SECONDS, cron.step),
         Duty("reap", min(5.0, lease / 4), reaper.step),
         Duty("partitions", 3600.0, housekeeping.partitions),
-        Duty("gauges", 10.0, gauges.step),
+        Duty("promote", 10.0, promote),
+        Duty("gauges", 120.0, gauges.step),
+        Duty("unrunnable", 15.0, gauges.unrunnable),
         Duty("sweep", 60.0, housekeeping.sweep),
     ]

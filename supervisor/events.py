@@ -63,6 +63,7 @@ class Event(Enum):
     DUTY_FAILED = Words(
         logging.ERROR, "the leader's duty {duty} failed: {error}; it is tried again"
     )
+    UNRUNNABLE = Words(logging.WARNING, "{jobs} jobs of {type}, version {version}, wait: {because}")
     CANNOT_LEAD = Words(logging.ERROR, "this host cannot lead: {error}")
     SESSIONS_EXPIRED = Words(logging.WARNING, "the lease of {hosts} is over; reclaiming their jobs")
 

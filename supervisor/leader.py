@@ -131,7 +131,25 @@ class Leader:
             if duty.due_at <= monotonic():
                 await self._do(duty)
             else:
-                await self._alarm.wait(min(monotonic() + PING_SECONDS, duty.due_at))
+                await self._rest(min(monotonic() + PING_SECONDS, duty.due_at))
+
+    async def _rest(self, until: float) -> None:
+        """Until then, or until somebody hurries, or the connection says that it is at its end."""
+        loop = asyncio.get_running_loop()
+        descriptor = self._link.descriptor()
+        if descriptor is None:
+            return
+
+        def readable() -> None:
+            if not self._link.take_notifications():
+                loop.remove_reader(descriptor)
+                self._alarm.set()
+
+        loop.add_reader(descriptor, readable)
+        try:
+            await self._alarm.wait(until)
+        finally:
+            loop.remove_reader(descriptor)
 
     async def _do(self, duty: Duty) -> None:
         latest = monotonic() + duty.every * random.uniform(0.9, 1.0)  # noqa: S311 - jitter

@@ -97,6 +97,7 @@ class Supervisor:
         self._code = Code()
         self._crons = Crons(crons)
         self._hand_back_at = 0.0
+        self._unrunnable: frozenset[tuple[str, int]] = frozenset()  # that was said already
         self._was_ready = False
         self._some_ready = False
 
@@ -548,6 +549,16 @@ class Supervisor:
 
     def on_gauges(self, rows: list[Row]) -> None:
         self._metrics.backlog((q, state, jobs, age) for q, state, jobs, age in rows)
+
+    def on_unrunnable(self, rows: list[Row]) -> None:
+        self._metrics.unrunnable(sum(row[3] for row in rows))
+        waiting = {(row[0], row[1]): row for row in rows}
+        for kind, (type_, version, _, jobs, because) in waiting.items():
+            if kind not in self._unrunnable:
+                self._log.say(
+                    Event.UNRUNNABLE, type=type_, version=version, jobs=jobs, because=because
+                )
+        self._unrunnable = frozenset(waiting)
 
     def on_oldest_transaction(self, seconds: float) -> None:
         self._metrics.oldest_transaction(seconds)

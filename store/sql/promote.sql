@@ -6,7 +6,9 @@
 WITH due AS MATERIALIZED (
     SELECT s.run_at, s.job_id
     FROM scheduled AS s
-    WHERE s.run_at <= clock_timestamp()
+    -- In a SELECT of its own: a volatile function in the condition would keep the index from ending
+    -- the search, and every call would walk through all that is not due yet.
+    WHERE s.run_at <= (SELECT clock_timestamp())
     ORDER BY s.run_at, s.job_id
     LIMIT %(most)s
     FOR UPDATE SKIP LOCKED
