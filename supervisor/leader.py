@@ -74,6 +74,7 @@ class Leader:
         self._session = session
         self._somebody_leads = somebody_leads
         self._alarm = Alarm()
+        self._pooled = False
 
     def hurry(self, duty: str) -> None:
         """This duty is due now, because something has changed."""
@@ -114,8 +115,9 @@ class Leader:
 
     async def _try(self) -> bool:
         ((direct, taken),) = await self._link.run("try_lead", backend=self._link.backend_pid())
-        if not direct:
+        if not direct and not self._pooled:
             self._on_pooler(POOLER)
+        self._pooled = not direct  # and said so
         return bool(taken)
 
     async def _lead(self) -> None:
