@@ -28,8 +28,8 @@ from jobctl.store.embedded import throw_away
 from tests.compare import venvs
 from tests.compare.apps.terms import Terms
 from tests.compare.comparison import Comparison
+from tests.compare.order import Order
 from tests.compare.roster import OWN, SYSTEMS, System
-from tests.compare.run import Order
 from tests.compare.scenarios import BY_NAME, SCENARIOS, Scenario, hard_limit
 from tests.compare.table import Results, table
 from tests.compare.verdict import complaints, row
