@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     options = _options(arguments)
     # A stop from outside takes the same way out as Ctrl-C: through every `finally`.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     scenarios = [each for each in SCENARIOS if each.name in options.scenarios]
     present, skipped = _prepare([each for each in SYSTEMS if each.name in options.only])
     with ExitStack() as stack:

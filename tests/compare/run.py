@@ -33,6 +33,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 NAP = 0.05
+ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 REDIS_READY = 20.0
 
 
@@ -75,11 +76,13 @@ def _nothing_left() -> Iterator[None]:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for number in ENDS:
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in ENDS:
+            signal.signal(number, signal.SIG_IGN)
         while left := alive(descendants(os.getpid())):
             for pid in left:
                 with suppress(ProcessLookupError):
