@@ -66,8 +66,12 @@ CONTROLS = (
     Control(
         "the second look",
         (
-            Cut("supervisor/dispatch.py", "if now >= self._whole_at:", "if self._whole_at == 0:"),
-            Cut("supervisor/dispatch.py", "if now >= self._below_at:", "if self._below_at == 0:"),
+            Cut(
+                "supervisor/lanes.py",
+                "case Look.BELOW:\n                return self.safe\n"
+                "            case Look.WHOLE:\n                return 0\n",
+                "case _:\n                return self.low\n",
+            ),
         ),
         Plan(12, profile={}, promotion=False, pace=0.1, kinds={"quick": 1}, bound=10.0),
         finds="has not ended: it is queued",
