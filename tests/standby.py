@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 
-from jobctl.store.cluster import PORT, ROLE
+from jobctl.store.cluster import DATABASE, PORT, ROLE
 from jobctl.store.embedded import EmbeddedPostgres
 from jobctl.store.migrate import migrate
 from tests.servers import chosen_bindir
@@ -48,6 +48,11 @@ class Pair:
             connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
             connection.execute("SELECT pg_reload_conf()")
             until(lambda: self._replicates(connection), within=30, what="the standby")
+
+    def dsn(self) -> str:
+        """Names both: whoever may be written to is found."""
+        runs = ",".join(str(server.cluster.run) for server in (self.first, self.second))
+        return f"postgresql://{ROLE}@/{DATABASE}?host={runs}&port={PORT},{PORT}"
 
     def restart(self) -> None:
         """The primary, immediately: as after a crash."""

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+import jobctl
 from jobctl.store.cluster import DATABASE, PORT, ROLE
 from tests.chaos.history import History
 from tests.network import Proxy, Weather
@@ -29,7 +30,8 @@ class StormHost:
         self.faulty = False  # something is being done to it
         self._folder = folder
         self._options = options
-        self._paths = [str(one) for one in (product, APPS, ROOT) if one is not None]
+        ours = Path(jobctl.__file__).parents[1]
+        self._paths = [str(path) for path in (product or ours, APPS, ROOT)]
         self.networks = [
             Proxy(folder / f"{name}-{letter}", server.cluster.socket)
             for letter, server in (("a", pair.first), ("b", pair.second))

@@ -16,7 +16,6 @@ from random import Random
 
 import psycopg
 
-from jobctl.store.cluster import DATABASE, PORT, ROLE
 from jobctl.supervisor.duties import AMNESTY_SECONDS, GRACE_SECONDS
 from jobctl.supervisor.leader import CALM_SECONDS
 from tests.chaos import audit
@@ -130,11 +129,9 @@ def _hosts(plan: Plan, pair: Pair, folder: Path, product: Path | None) -> list[S
 
 @contextmanager
 def _enqueuers(plan: Plan, pair: Pair, folder: Path) -> Iterator[None]:
-    runs = ",".join(str(server.cluster.run) for server in (pair.first, pair.second))
     environment = {
         **os.environ,
-        "CHAOS_DSN": f"postgresql://{ROLE}@/{DATABASE}?host={runs}&port={PORT},{PORT}"
-        "&target_session_attrs=read-write",
+        "CHAOS_DSN": f"{pair.dsn()}&target_session_attrs=read-write",
         "CHAOS_FOLDER": str(folder),
         "CHAOS_SEED": str(plan.seed),
         "CHAOS_PACE": str(plan.pace),

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from jobctl.store.cluster import DATABASE, PORT, ROLE
 from jobctl.store.embedded import EmbeddedPostgres
 from tests.network import Proxy, Weather
 from tests.servers import guarded_folder
@@ -127,9 +126,7 @@ def test_the_primary_dies_and_its_standby_takes_over(tmp_path: Path) -> None:
     """The DSN names both. The job that runs meanwhile is settled on the new one, once."""
     with guarded_folder() as folder:
         pair = Pair(folder / "pair")
-        runs = ",".join(str(server.cluster.run) for server in (pair.first, pair.second))
-        dsn = f"postgresql://{ROLE}@/{DATABASE}?host={runs}&port={PORT},{PORT}"
-        hosts = Hosts(dsn, tmp_path)
+        hosts = Hosts(pair.dsn(), tmp_path)
         try:
             host = hosts.start("one", "--slots", "2").ready()
             with jobs_of(pair.primary.dsn()) as jobs:
