@@ -105,7 +105,7 @@ SYSTEMS = (
         redis=True,
         units=(
             "{python} -m rq.cli worker --url {redis} --with-scheduler"
-            " --job-monitoring-interval 5 --maintenance-interval 5",
+            " --job-monitoring-interval 5 --maintenance-interval 5 --worker-ttl 20",
         )
         * 4,  # one a slot
         hard_limit_extra=65.0,
