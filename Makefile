@@ -10,13 +10,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+CHAOS_SECONDS ?= 600
 
 STAMP := $(VENV)/.installed
 RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-as-user cron-soak compare pytest lint format typecheck layers bench build clean
+.PHONY: help demo test test-as-user cron-soak compare pytest lint format typecheck layers bench \
+  chaos recovery build clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +57,12 @@ bench: $(STAMP) ## measure this machine (ARGS="--jobs 20000 --json")
 
 compare: $(STAMP) ## jobctl and its peers when jobs go wrong (ARGS="--only jobctl,rq --json")
 	$(RUN) tests.compare $(ARGS)
+
+chaos: $(STAMP) ## ten minutes of faults, checked offline (CHAOS_SECONDS=60, ARGS="--seed 7")
+	$(RUN) tests.chaos --seconds $(CHAOS_SECONDS) $(ARGS)
+
+recovery: $(STAMP) ## how long until work goes on after each kind of death
+	$(RUN) tests.chaos.recovery $(ARGS)
 
 build: $(STAMP) ## wheel and sdist, into dist/
 	$(RUN) build

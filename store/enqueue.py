@@ -30,6 +30,9 @@ Jobs = Iterable[NewJob | Mapping[str, Any]]
 
 #: PostgreSQL refuses a message above 1 GiB and builds several copies of what is smaller.
 CHUNK_BYTES = 64 * 1024 * 1024
+#: Never kept prepared on the caller's connection: a pooler in transaction mode gives the next
+#: transaction another server, which has never heard of it.
+_PREPARE = False
 
 
 @overload
@@ -148,7 +151,7 @@ def _send_chunks(
     with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         for chunk in chunks:
             try:
-                cursor.execute(text, {"jobs": chunk, "limit": limit})
+                cursor.execute(text, {"jobs": chunk, "limit": limit}, prepare=_PREPARE)
                 ids.extend(row[1] for row in cursor)
             except psycopg.Error as error:
                 raise _explained(error) from error
@@ -171,7 +174,7 @@ async def _send_chunks_async(
     async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
         for chunk in chunks:
             try:
-                await cursor.execute(text, {"jobs": chunk, "limit": limit})
+                await cursor.execute(text, {"jobs": chunk, "limit": limit}, prepare=_PREPARE)
                 ids.extend([row[1] async for row in cursor])
             except psycopg.Error as error:
                 raise _explained(error) from error

@@ -3,9 +3,11 @@
 Every statement on it has a deadline of our own, on our clock: a black hole that still acknowledges
 hangs libpq for ever, and neither keepalives nor the server's time-outs see it. When the deadline
 passes the socket is shut down, and the caller gets `Unreachable` like for any other lost
-connection. A link never reconnects by itself inside a statement: who runs one learns that the
-connection was lost (`Unreachable`), and `ready()` brings the next connection, with full-jitter
-back-off, and counts it: what rests on an unbroken connection watches `generation`.
+connection. So does a server that has become read-only: a standby now, and the primary elsewhere.
+A link never reconnects by itself inside a statement: who runs one learns that the connection was
+lost (`Unreachable`), and `ready()` brings the next connection, with full-jitter back-off that only
+a connection which lasted ends, and counts it: what rests on an unbroken connection watches
+`generation`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from jobctl.store.dsn import DsnError
 from jobctl.store.statements import sql as statement_text
@@ -28,7 +31,10 @@ from jobctl.store.statements import sql as statement_text
 #: A statement that has not answered after this long is given up, and its connection with it. More
 #: than the server's own limit below: what the server gives up costs no connection.
 STATEMENT_SECONDS = 15.0
-#: Reconnects wait a random time up to this, doubling from the first value to the second.
+#: A host with a short lease must know sooner, but a busy server is no black hole.
+SHORTEST_PATIENCE = 5.0
+#: Reconnects wait a random time up to this, doubling from the first value to the second. The first
+#: one does not wait, unless the connection before it lived for less than the second value.
 FIRST_BACKOFF, LAST_BACKOFF = 0.1, 5.0
 
 #: How the dispatcher's statements are planned: the few right plans, whatever the statistics say.
@@ -48,10 +54,23 @@ COMMON_SETTINGS: Mapping[str, str] = {
     "idle_in_transaction_session_timeout": "10s",
 }
 
+#: What PgBouncer answers to `options`, which every connection of ours has.
+_POOLERS_WORDS = "unsupported startup parameter"
+_POOLER = (
+    "PostgreSQL is reached through a connection pooler ({proof}), and a supervisor needs direct "
+    "connections: it listens for the doorbell and holds the leader's lock. Give it the DSN of "
+    "PostgreSQL itself; applications may enqueue through the pooler"
+)
+
 Row = tuple[Any, ...]
 Observer = Callable[[str, float], None]
 #: Told the link's name and why it was lost, or None once it is there again.
 OnChange = Callable[[str, str | None], None]
+
+
+def patience_of(lease: float) -> float:
+    """How long one statement may take, so that a lease outlives one that is never answered."""
+    return min(STATEMENT_SECONDS, max(SHORTEST_PATIENCE, lease / 4))
 
 
 class Unreachable(Exception):
@@ -62,7 +81,7 @@ class Link:
     """One connection, named for its use. Use it from one task at a time.
 
     `observe(statement, seconds)` is called for every statement that ran. `patience` is the deadline
-    of a statement, and of a try to connect.
+    of a statement, and of a try to connect to one of the servers that the DSN names.
     """
 
     def __init__(
@@ -85,7 +104,7 @@ class Link:
         self._patience = patience
         self._down = False  # and said so
         self._connection: psycopg.AsyncConnection[Row] | None = None
-        self._backoff = FIRST_BACKOFF
+        self._backoff = 0.0
 
     @property
     def connection(self) -> psycopg.AsyncConnection[Row]:
@@ -102,44 +121,52 @@ class Link:
     async def ready(self) -> None:
         """Returns once there is a connection; tries for ever."""
         while not self.up:
+            if self._backoff:
+                await asyncio.sleep(random.uniform(0, self._backoff))  # noqa: S311 - jitter
             try:
                 await self.connect()
             except (Unreachable, psycopg.Error) as error:
                 self._say_down(_first_line(error))
-                await asyncio.sleep(random.uniform(0, self._backoff))  # noqa: S311 - jitter
-                self._backoff = min(self._backoff * 2, LAST_BACKOFF)
+                self._back_off()
 
     async def connect(self) -> None:
         """One try. Raises Unreachable, DsnError for a DSN that can never work, or psycopg's error
         when the server refuses."""
         self.drop()
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._patience * _servers(self._conninfo)):
                 connection = await psycopg.AsyncConnection.connect(
-                    self._conninfo, autocommit=True, prepare_threshold=0
+                    self._conninfo, autocommit=True, prepare_threshold=None
                 )
         except psycopg.ProgrammingError as error:
             # libpq did not even try: no waiting will mend it.
             raise DsnError(f"The DSN cannot be used: {_first_line(error)}") from error
         except (psycopg.OperationalError, TimeoutError, OSError) as error:
+            if _POOLERS_WORDS in str(error):
+                raise DsnError(_POOLER.format(proof=_first_line(error))) from error
             raise Unreachable(_first_line(error)) from error
         self._connection = connection
+        self.connected_at = monotonic()
         connection.add_notify_handler(self._on_notify)
         try:
-            for name, value in self._settings.items():
-                # One round trip each, once a connection: simple beats quick here.
-                await self.execute(
-                    "set", "SELECT set_config(%(name)s, %(value)s, false)", name=name, value=value
-                )
+            await self._greet(connection)
         except BaseException:
-            self.drop()
+            self._forget()
             raise
         self.generation += 1
-        self.connected_at = monotonic()
-        self._backoff = FIRST_BACKOFF
         if self._down:
             self._down = False
             self._on_change(self.name, None)
+
+    async def _greet(self, connection: psycopg.AsyncConnection[Row]) -> None:
+        names, values = list(self._settings), list(self._settings.values())
+        ((backend, _),) = await self.run("greet", names=names, values=values)
+        told = connection.info.backend_pid
+        if backend != told:
+            proof = f"told process {told}, answered by process {backend}"
+            raise DsnError(_POOLER.format(proof=proof))
+        # From now on, and not before: a pooler would keep what was prepared for the next one.
+        connection.prepare_threshold = 0
 
     async def run(self, statement: str, /, **parameters: Any) -> list[Row]:
         """Runs the statement of this name and returns its rows.
@@ -160,8 +187,9 @@ class Link:
         try:
             # Shielded: psycopg would send a cancel request and wait for what comes of it.
             rows = await asyncio.shield(asking)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            if connection.closed or connection.broken:
+        except psycopg.Error as error:
+            read_only = isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
+            if connection.closed or connection.broken or read_only:
                 self.drop()
                 self._say_down(_first_line(error))
                 raise Unreachable(_first_line(error)) from error
@@ -218,10 +246,11 @@ class Link:
 
     def drop(self) -> None:
         """Forgets the connection without a word to the server and without waiting."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._cut(connection)
-            connection.pgconn.finish()
+        if self._forget():
+            if monotonic() - self.connected_at < LAST_BACKOFF:
+                self._back_off()
+            else:
+                self._backoff = 0.0
 
     async def close(self) -> None:
         """Says goodbye, briefly."""
@@ -230,6 +259,17 @@ class Link:
             with suppress(Exception):
                 async with asyncio.timeout(1):
                     await connection.close()
+
+    def _forget(self) -> bool:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return False
+        self._cut(connection)
+        connection.pgconn.finish()
+        return True
+
+    def _back_off(self) -> None:
+        self._backoff = min(max(self._backoff * 2, FIRST_BACKOFF), LAST_BACKOFF)
 
     def _say_down(self, error: str) -> None:
         if not self._down:
@@ -248,6 +288,12 @@ class Link:
             socket.socket(fileno=os.dup(connection.pgconn.socket)) as stream,
         ):
             stream.shutdown(socket.SHUT_RDWR)
+
+
+def _servers(conninfo: str) -> int:
+    """How many servers may be tried one after the other."""
+    words = conninfo_to_dict(conninfo)
+    return max(str(words.get(name, "")).count(",") + 1 for name in ("host", "hostaddr"))
 
 
 def _first_line(error: BaseException) -> str:

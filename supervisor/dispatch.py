@@ -54,6 +54,9 @@ class Hands(Protocol):
     def may_claim(self) -> bool:
         """False while draining, fenced, degraded or without a session."""
 
+    def may_start(self) -> bool:
+        """False from the moment at which the lease is over, whoever has noticed it yet."""
+
     def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable) -> None:
         """This claim did not start here."""
 
@@ -124,7 +127,7 @@ class Dispatcher:
     def feed(self, slot: Slot) -> None:
         """Gives an idle slot the next job of the reserve, and sees to it that there is more."""
         reserve = self._reserve
-        while reserve:
+        while reserve and self._hands.may_start():
             claimed = reserve.popleft()
             known = self._code.types(slot.generation).get(claimed.type)
             if known is None or claimed.schema_version > known.schema_version:
@@ -182,8 +185,6 @@ class Dispatcher:
                 continue
             except psycopg.Error as error:
                 self._hands.on_refused("dispatch", error)
-                if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-                    self._link.drop()
                 await asyncio.sleep(REFUSED_SECONDS)
             await self._alarm.wait(self._next_due())
 

@@ -18,10 +18,15 @@ from jobctl.supervisor.settle import Settlement
 GRACE_SECONDS = 5.0
 #: Added to a lease for the amnesty after the database itself was away.
 AMNESTY_SECONDS = 15.0
+#: More than this is no drift: the database's clock was set, or another server answers.
+CLOCK_STEP_SECONDS = 5.0
 #: The most rows that one sweep removes.
 LARGEST_SWEEP = 5_000
 #: No count in the metrics goes beyond this.
 LARGEST_COUNT = 100_000
+#: Counting takes at most this part of the time, however much there is to be counted.
+COUNTING_SHARE = 1 / 20
+GAUGES_SECONDS = 10.0
 
 
 class Fleetwide(Watcher, Protocol):
@@ -34,13 +39,20 @@ class Fleetwide(Watcher, Protocol):
         """Whether this claim's ending waits to be written here."""
 
     def database_was_away_at(self) -> float:
-        """When a connection of this host was last found lost (monotonic; 0: never)."""
+        """The last moment (monotonic) at which a connection of this host was not there, or at which
+        this host was not."""
 
     def on_sessions_expired(self, hosts: list[str]) -> None:
         """Leases that are over."""
 
+    def on_clock_set(self, seconds: float) -> None:
+        """The database's clock was set, by so much."""
+
     def on_gauges(self, rows: list[Row]) -> None:
         """Rows of `gauges.sql`."""
+
+    def on_unrunnable(self, rows: list[Row]) -> None:
+        """Rows of `read_unrunnable.sql`."""
 
     def on_oldest_transaction(self, seconds: float) -> None:
         """Of this database."""
@@ -50,35 +62,49 @@ class Reaper:
     """Ends the claims of hosts whose lease is over.
 
     After the database itself was away nobody can have renewed, so nobody's lease is judged until
-    everybody has had a lease's time to come back (the amnesty), counted from this connection.
+    everybody has had a lease's time to come back (the amnesty). It is counted from the last moment
+    at which this host did not have the database: because a connection was lost, because the server
+    was not running, because this supervisor had not begun (what was before, it cannot know: a
+    promoted standby has been running for long), or because the database's clock was set.
     """
 
     def __init__(self, fleet: Fleetwide, lease: float, clock: Callable[[], float] = monotonic):
         self._fleet = fleet
-        self._lease = lease
+        self._patience = lease + AMNESTY_SECONDS
         self._clock = clock
         self._generation = -1
-        self._amnesty_until = 0.0
+        self._away_at = 0.0  # the server, or its right time
+        self._looked_at = 0.0
+        self._told = 0.0  # what the database's clock said then
 
     async def step(self, link: Link) -> None:
         """Expires leases, unless there is an amnesty, and reclaims what is lost."""
-        if link.generation != self._generation:
-            await self._consider_amnesty(link)
-            self._generation = link.generation
-        if self._clock() < self._amnesty_until:
+        await self._look_at_the_clock(link)
+        away_at = max(self._away_at, self._fleet.database_was_away_at())
+        if self._clock() < away_at + self._patience:
             return
         expired = await link.run("expire_sessions", grace=GRACE_SECONDS)
         if expired:
             self._fleet.on_sessions_expired([row[1] for row in expired])
         await reclaim(link, self._fleet.settle, self._fleet.pending)
 
-    async def _consider_amnesty(self, link: Link) -> None:
-        ((server_age,),) = await link.run("server_age")
-        patience = self._lease + AMNESTY_SECONDS
-        away_at = self._fleet.database_was_away_at()
-        lately = away_at > 0 and self._clock() - away_at < patience
-        away = server_age < patience or lately
-        self._amnesty_until = self._clock() + patience if away else 0.0
+    async def _look_at_the_clock(self, link: Link) -> None:
+        """A clock that was set makes leases end too early, or hardly ever: both are mended."""
+        ((told, age),) = await link.run("server_clock")
+        now = self._clock()
+        if link.generation != self._generation:
+            self._generation = link.generation
+            self._away_at = max(self._away_at, now - age)
+        else:
+            passed = now - self._looked_at
+            step = told - self._told - passed
+            if abs(step) > CLOCK_STEP_SECONDS:
+                self._away_at = now
+                self._fleet.on_clock_set(step)
+            if step > CLOCK_STEP_SECONDS:
+                await link.run("move_deadlines", before=self._told + passed, seconds=step)
+        await link.run("mend_leases", ahead=CLOCK_STEP_SECONDS)
+        self._looked_at, self._told = now, told
 
 
 class Housekeeping:
@@ -117,11 +143,23 @@ class Gauges:
     def __init__(self, fleet: Fleetwide) -> None:
         self._fleet = fleet
 
-    async def step(self, link: Link) -> None:
-        """Counts, up to a bound."""
+    async def step(self, link: Link) -> float:
+        """Counts, up to a bound, and the more rarely the longer it takes."""
+        begun = monotonic()
         self._fleet.on_gauges(await link.run("gauges", most=LARGEST_COUNT))
         ((age,),) = await link.run("oldest_transaction")
         self._fleet.on_oldest_transaction(age)
+        return max(GAUGES_SECONDS, (monotonic() - begun) / COUNTING_SHARE)
+
+    async def unrunnable(self, link: Link) -> None:
+        """Types that nobody alive has code for: their jobs wait, and somebody should know."""
+        self._fleet.on_unrunnable(await link.run("read_unrunnable", most=LARGEST_COUNT))
+
+
+async def promote(link: Link) -> float | None:
+    """What every dispatcher does for itself, in case that none does."""
+    ((moved, _, _),) = await link.run("promote", most=LARGEST_SWEEP)
+    return 0.0 if moved >= LARGEST_SWEEP else None
 
 
 #: The longest that the cron is left alone; it says itself when it has something to do.
@@ -137,6 +175,8 @@ def all_duties(fleet: Fleetwide, cron: Cron, lease: float, history_keep: float) 
         Duty("cron", CRON_SECONDS, cron.step),
         Duty("reap", min(5.0, lease / 4), reaper.step),
         Duty("partitions", 3600.0, housekeeping.partitions),
-        Duty("gauges", 10.0, gauges.step),
+        Duty("promote", 10.0, promote),
+        Duty("gauges", 120.0, gauges.step),
+        Duty("unrunnable", 15.0, gauges.unrunnable),
         Duty("sweep", 60.0, housekeeping.sweep),
     ]

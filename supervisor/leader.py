@@ -74,6 +74,7 @@ class Leader:
         self._session = session
         self._somebody_leads = somebody_leads
         self._alarm = Alarm()
+        self._pooled = False
 
     def hurry(self, duty: str) -> None:
         """This duty is due now, because something has changed."""
@@ -114,8 +115,9 @@ class Leader:
 
     async def _try(self) -> bool:
         ((direct, taken),) = await self._link.run("try_lead", backend=self._link.backend_pid())
-        if not direct:
+        if not direct and not self._pooled:
             self._on_pooler(POOLER)
+        self._pooled = not direct  # and said so
         return bool(taken)
 
     async def _lead(self) -> None:
@@ -131,7 +133,25 @@ class Leader:
             if duty.due_at <= monotonic():
                 await self._do(duty)
             else:
-                await self._alarm.wait(min(monotonic() + PING_SECONDS, duty.due_at))
+                await self._rest(min(monotonic() + PING_SECONDS, duty.due_at))
+
+    async def _rest(self, until: float) -> None:
+        """Until then, or until somebody hurries, or the connection says that it is at its end."""
+        loop = asyncio.get_running_loop()
+        descriptor = self._link.descriptor()
+        if descriptor is None:
+            return
+
+        def readable() -> None:
+            if not self._link.take_notifications():
+                loop.remove_reader(descriptor)
+                self._alarm.set()
+
+        loop.add_reader(descriptor, readable)
+        try:
+            await self._alarm.wait(until)
+        finally:
+            loop.remove_reader(descriptor)
 
     async def _do(self, duty: Duty) -> None:
         latest = monotonic() + duty.every * random.uniform(0.9, 1.0)  # noqa: S311 - jitter

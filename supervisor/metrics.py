@@ -306,6 +306,10 @@ class Metrics:
                 self._fires.at(name, result)
         return name
 
+    def unrunnable(self, jobs: int) -> None:
+        """So many queued jobs wait for code that no live host has."""
+        self._fleetwide.unrunnable = jobs
+
     def oldest_transaction(self, seconds: float) -> None:
         """The age of the oldest open transaction of this database."""
         self._fleetwide.oldest_transaction = seconds
@@ -386,6 +390,7 @@ class _Fleetwide(Collector):
     def forget(self) -> None:
         self.rows: list[tuple[str, str, int, float | None]] = []
         self.oldest_transaction: float | None = None
+        self.unrunnable: int | None = None
         self.cron_lags: dict[str, float] = {}
 
     def collect(self) -> Iterable[Metric]:
@@ -415,6 +420,12 @@ class _Fleetwide(Collector):
         if self.oldest_transaction is not None:
             transaction.add_metric((), self.oldest_transaction)
         yield transaction
+        unrunnable = GaugeMetricFamily(
+            "jobctl_unrunnable_jobs", "Queued jobs that no live host has the code for.", labels=()
+        )
+        if self.unrunnable is not None:
+            unrunnable.add_metric((), self.unrunnable)
+        yield unrunnable
         lags = GaugeMetricFamily(
             "jobctl_cron_lag_seconds",
             "How long after its planned time the cron fired last, or is overdue.",

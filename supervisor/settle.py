@@ -145,8 +145,6 @@ class Settler:
                 continue
             except psycopg.Error as error:
                 self._observer.on_settle_refused(_sentence(error))
-                if isinstance(error, errors.ReadOnlySqlTransaction | errors.InterfaceError):
-                    self._link.drop()  # a standby now, or gone: look for the primary
                 await asyncio.sleep(REFUSED_SECONDS)
                 continue
             return

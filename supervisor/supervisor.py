@@ -26,7 +26,7 @@ from jobctl.store.cron_spec import CronSpec
 from jobctl.store.dsn import DsnError, conninfo
 from jobctl.store.errors import SchemaError
 from jobctl.store.job_type import JobType
-from jobctl.store.link import DISPATCH_SETTINGS, Link, Row
+from jobctl.store.link import DISPATCH_SETTINGS, Link, Row, patience_of
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.annotate import Annotations
 from jobctl.supervisor.attempts import Attempts
@@ -93,10 +93,11 @@ class Supervisor:
         )
         self._stop = Stop()
         self._exit_code = EXIT_DONE
-        self._condition = Condition(turned_at=monotonic())
+        self._condition = Condition(turned_at=monotonic(), away_at=monotonic())
         self._code = Code()
         self._crons = Crons(crons)
         self._hand_back_at = 0.0
+        self._unrunnable: frozenset[tuple[str, int]] = frozenset()  # that was said already
         self._was_ready = False
         self._some_ready = False
 
@@ -104,7 +105,8 @@ class Supervisor:
             where = conninfo(
                 dsn, schema=settings.schema, application_name=f"jobctl {settings.host} {name}"
             )
-            return Link(name, where, options, self._on_statement, self._on_link)
+            patience = patience_of(settings.lease)
+            return Link(name, where, options, self._on_statement, self._on_link, patience)
 
         self._links = {
             "claim": link("claim", **DISPATCH_SETTINGS, synchronous_commit="off"),
@@ -314,7 +316,7 @@ class Supervisor:
 
     async def _end_session(self) -> None:
         """Only if all is written: a session that still holds claims must expire, not vanish."""
-        if len(self._settler) or self._exit_code == EXIT_FAILED:
+        if not self._lease.session_id or len(self._settler) or self._exit_code == EXIT_FAILED:
             return
         try:
             async with asyncio.timeout(5):
@@ -434,6 +436,9 @@ class Supervisor:
         stopped = condition.draining or condition.fenced or self._fleet.degraded
         return bool(self._lease.session_id) and not stopped
 
+    def may_start(self) -> bool:
+        return not self._lease.over()
+
     def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable) -> None:
         self._attempts.give_back(claimed, cause)
 
@@ -541,13 +546,26 @@ class Supervisor:
         return (session, token) in self._settler.tokens()
 
     def database_was_away_at(self) -> float:
-        return self._condition.lost_at
+        return self._condition.away_at
 
     def on_sessions_expired(self, hosts: list[str]) -> None:
         self._log.say(Event.SESSIONS_EXPIRED, hosts=", ".join(sorted(set(hosts))))
 
+    def on_clock_set(self, seconds: float) -> None:
+        self._log.say(Event.CLOCK_SET, seconds=round(seconds, 1))
+
     def on_gauges(self, rows: list[Row]) -> None:
         self._metrics.backlog((q, state, jobs, age) for q, state, jobs, age in rows)
+
+    def on_unrunnable(self, rows: list[Row]) -> None:
+        self._metrics.unrunnable(sum(row[3] for row in rows))
+        waiting = {(row[0], row[1]): row for row in rows}
+        for kind, (type_, version, _, jobs, because) in waiting.items():
+            if kind not in self._unrunnable:
+                self._log.say(
+                    Event.UNRUNNABLE, type=type_, version=version, jobs=jobs, because=because
+                )
+        self._unrunnable = frozenset(waiting)
 
     def on_oldest_transaction(self, seconds: float) -> None:
         self._metrics.oldest_transaction(seconds)
@@ -588,10 +606,10 @@ class Supervisor:
 
     def _on_link(self, link: str, error: str | None) -> None:
         """A connection was lost, or (None) is there again."""
+        self._condition.away_at = monotonic()
         if error is None:
             self._log.say(Event.DATABASE_BACK, link=link)
         else:
-            self._condition.lost_at = monotonic()
             self._log.say(Event.DATABASE_LOST, link=link, error=error)
 
     # What people ask (control.py, http.py) -------------------------------------------------------

@@ -250,8 +250,11 @@ def _exposed(*, leads: bool) -> list[Metric]:
     metrics.know([UNREGISTERED])
     metrics.know_pools(["default"])
     metrics.statement("claim", 0.001)
+    metrics.know_duties(["reap"])
     metrics.leading(leads)
     if leads:
+        metrics.crons({"nightly": 0.0})
+        metrics.unrunnable(0)
         metrics.backlog([("default", "queued", 3, 1.5)])
         metrics.oldest_transaction(7.0)
     return list(text_string_to_metric_families(b"".join(metrics.expose()).decode()))

@@ -28,8 +28,8 @@ from jobctl.store.embedded import throw_away
 from tests.compare import venvs
 from tests.compare.apps.terms import Terms
 from tests.compare.comparison import Comparison
+from tests.compare.order import Order
 from tests.compare.roster import OWN, SYSTEMS, System
-from tests.compare.run import Order
 from tests.compare.scenarios import BY_NAME, SCENARIOS, Scenario, hard_limit
 from tests.compare.table import Results, table
 from tests.compare.verdict import complaints, row
@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     options = _options(arguments)
     # A stop from outside takes the same way out as Ctrl-C: through every `finally`.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     scenarios = [each for each in SCENARIOS if each.name in options.scenarios]
     present, skipped = _prepare([each for each in SYSTEMS if each.name in options.only])
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
@@ -19,13 +19,13 @@ import psycopg
 from psycopg import sql
 
 from jobctl.store.embedded import EmbeddedPostgres
-from tests.compare.apps.terms import Terms
+from tests.compare.ground import ROOT
+from tests.compare.order import Order
 from tests.compare.result import KINDS, Result
-from tests.compare.run import ROOT, Order
 from tests.compare.scenarios import hard_limit
 
 NAP = 0.1
-TOTAL = 25 * 60.0
+TOTAL = 23 * 60.0
 LEAVE = 30.0
 
 
@@ -70,8 +70,7 @@ class Comparison:
         name = re.sub(r"\W", "_", _name(order))
         with psycopg.connect(self._server.dsn(), autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        terms = Terms(**{**asdict(order.terms), "dsn": self._server.dsn(name)})
-        order = Order(order.system, order.scenario, terms, order.python, order.redis_server)
+        order = replace(order, terms=replace(order.terms, dsn=self._server.dsn(name)))
         command = [sys.executable, "-m", "tests.compare.run", order.to_json()]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=ROOT

@@ -37,6 +37,9 @@ class Unit:
                 stderr=output,
                 env=self._environment,
                 cwd=self._cwd,
+                # Of its own, as a unit has it. And a group that has stopped processes in it is hung
+                # up by the kernel when it loses its shell: that must not reach the script.
+                start_new_session=True,
             )
 
     def tick(self) -> None:

@@ -17,6 +17,9 @@ class System:
 
     name: str
     distribution: str
+    """On PyPI; its version is printed."""
+    app: str
+    """The module with its jobs and its desk."""
     units: tuple[str, ...]
     requirements: tuple[str, ...] = ()
     python: tuple[int, int] = (3, 11)
@@ -26,18 +29,11 @@ class System:
     """How much later than the limit the system, by its own code, ends what ignores signals."""
     remark: str = ""
 
-    @property
-    def app(self) -> str:
-        return f"tests.compare.apps.{self.distribution_word}_app"
-
-    @property
-    def distribution_word(self) -> str:
-        return {"pgjobctl": "jobctl"}.get(self.distribution, self.distribution)
-
 
 CELERY = System(
     name="celery",
     distribution="celery",
+    app="tests.compare.apps.celery_app",
     requirements=("celery[redis]>=5.6",),
     redis=True,
     units=(
@@ -51,6 +47,7 @@ SYSTEMS = (
     System(
         name=OWN,
         distribution="pgjobctl",
+        app="tests.compare.apps.jobctl_app",
         units=(
             "{python} -m jobctl run --app tests.compare.apps.jobctl_app --dsn {dsn} --host {host}"
             " --slots {slots} --kill-grace {grace}s --lease {stale}s --drain-timeout 60s"
@@ -61,6 +58,7 @@ SYSTEMS = (
     System(
         name="procrastinate",
         distribution="procrastinate",
+        app="tests.compare.apps.procrastinate_app",
         requirements=("procrastinate>=3.2", "psycopg[binary,pool]"),
         units=("{python} -m procrastinate --app tests.compare.apps.procrastinate_app.app worker",),
         remark="threads; with the documented task that retries stalled jobs",
@@ -68,6 +66,7 @@ SYSTEMS = (
     System(
         name="pgqueuer",
         distribution="pgqueuer",
+        app="tests.compare.apps.pgqueuer_app",
         requirements=("pgqueuer>=1.0", "asyncpg"),
         units=(
             # as `pgq run`, whose own start fails with a newer Typer than it was made for
@@ -78,6 +77,7 @@ SYSTEMS = (
     System(
         name="oban",
         distribution="oban",
+        app="tests.compare.apps.oban_app",
         requirements=("oban>=0.7",),
         python=(3, 12),
         units=(
@@ -90,6 +90,7 @@ SYSTEMS = (
     System(
         name="celery-late",
         distribution=CELERY.distribution,
+        app=CELERY.app,
         requirements=CELERY.requirements,
         redis=True,
         units=CELERY.units,
@@ -99,13 +100,14 @@ SYSTEMS = (
     System(
         name="rq",
         distribution="rq",
+        app="tests.compare.apps.rq_app",
         requirements=("rq>=2.0",),
         redis=True,
         units=(
             "{python} -m rq.cli worker --url {redis} --with-scheduler"
-            " --job-monitoring-interval 5 --maintenance-interval 5",
+            " --job-monitoring-interval 5 --maintenance-interval 5 --worker-ttl 20",
         )
-        * 4,
+        * 4,  # one a slot
         hard_limit_extra=65.0,
         remark="four workers, a forked work-horse a job",
     ),

@@ -44,7 +44,7 @@ BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 QUICK = 3  # quick jobs beside the culprit
 
 STOP_PATIENCE = 90.0  # systemd's TimeoutStopSec; what lives then is killed
-PAUSE_PATIENCE = 100.0  # for another host to run the job again
+PAUSE_PATIENCE = 120.0  # for another host to run the job again; Celery and RQ need over a minute
 TOLERANCE = 5.0  # how much later than alone a bystander may end without having been hurt
 
 

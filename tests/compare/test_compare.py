@@ -10,15 +10,15 @@ from jobctl.store.embedded import EmbeddedPostgres
 from tests.compare.apps.terms import Terms
 from tests.compare.comparison import Comparison
 from tests.compare.diary import Diary, Line
+from tests.compare.order import Order
 from tests.compare.result import CulpritResult, PauseResult, Result, StopResult
 from tests.compare.roster import OWN, SYSTEMS
-from tests.compare.run import Order
 from tests.compare.scenarios import BY_NAME, SCENARIOS
 from tests.compare.table import table
 from tests.compare.verdict import complaints, row
 
 TERMS = Terms(
-    folder=Path(), dsn="", redis="", slots=4, tries=3, limit=1.0, grace=1.0, slow=3.0,
+    folder=Path(), dsn="", redis="", slots=4, tries=3, limit=1.0, grace=2.0, slow=3.0,
     stale=6.0, late_ack=False,
 )  # fmt: skip
 
@@ -53,7 +53,7 @@ def test_a_row_that_holds_draws_no_complaint() -> None:
 def test_every_broken_promise_draws_its_complaint() -> None:
     broken: dict[str, tuple[Result, str]] = {
         "kill9": (replace(DIED, runs=4), "not bounded"),
-        "gil": (replace(DIED, slot_back=3.1), "back after 3.1 s"),
+        "gil": (replace(DIED, slot_back=4.1), "back after 4.1 s"),
         "c": (replace(DIED, slot_back=None), "slot was lost"),
         "loop": (replace(DIED, hurt=["slow"]), "bystanders hurt: slow"),
         "wakes": (replace(DIED, succeeded=True), "came too late was accepted"),

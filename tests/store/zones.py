@@ -11,7 +11,7 @@ from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
 MINUTE = timedelta(minutes=1)
-HALF_HOUR = timedelta(minutes=30)
+STEP = timedelta(minutes=5)
 
 
 def transitions(zone: ZoneInfo, since: datetime, until: datetime) -> list[datetime]:
@@ -86,12 +86,17 @@ def at_the_end_of_months(zone: ZoneInfo, since: datetime, until: datetime) -> li
 
 
 def each_half_hour(zone: ZoneInfo, since: datetime, until: datetime) -> Iterator[datetime]:
-    """Every minute at which the wall shows :00 or :30; the repeated hour shows them twice."""
-    moment = since.replace(second=0, microsecond=0) + MINUTE
+    """Every moment at which the wall shows :00 or :30; the repeated hour shows them twice.
+
+    Looked for at every fifth minute, because no zone's offset is anything else nowadays.
+    """
+    moment = since.replace(minute=0, second=0, microsecond=0)
     while moment <= until:
-        if (moment + offset(zone, moment)).minute % 30 == 0:
+        ahead = offset(zone, moment)
+        assert not ahead % STEP
+        if moment > since and (moment + ahead).minute % 30 == 0:
             yield moment
-        moment += MINUTE
+        moment += STEP
 
 
 def first_instant(zone: ZoneInfo, wall: datetime) -> datetime:

@@ -85,13 +85,14 @@ def test_a_lost_connection_ends_leadership_at_once(database: str, how: str) -> N
         with psycopg.connect(database) as connection:
             connection.execute(f"SELECT {how}", (pid,))
         if "terminate" in how:
-            await until(lambda: one.changes[:2] == [True, False], within=4)
+            await until(lambda: one.changes[:2] == [True, False], within=1)
             await until(lambda: one.leader.leads and one.link.backend_pid() != pid)
         else:
             await until(lambda: len(one.done) > 5)
             assert one.changes == [True]
 
-    run(lambda: (Candidate(database, Duty("often", 0.05, nothing)),), story)
+    pause = 60.0 if "terminate" in how else 0.05
+    run(lambda: (Candidate(database, Duty("some", pause, nothing)),), story)
 
 
 def test_a_lock_that_is_not_held_any_more_ends_leadership(database: str) -> None:

@@ -46,6 +46,7 @@ CONTRACT = {
     "jobctl_draining": ("gauge", set()),
     "jobctl_loop_lag_seconds": ("gauge", set()),
     "jobctl_oldest_transaction_age_seconds": ("gauge", set()),
+    "jobctl_unrunnable_jobs": ("gauge", set()),
     "jobctl_build_info": ("gauge", {"version", "python"}),
 }
 
@@ -70,6 +71,7 @@ def metrics() -> Metrics:
     made.crons({"nightly": 0.0})
     made.backlog([("mail", "queued", 3, 1.5)])
     made.oldest_transaction(7.0)
+    made.unrunnable(0)
     made.statement("claim", 0.002)
     return made
 

@@ -337,7 +337,7 @@ def main() -> int:
         "changes": partial(changes, asked.times),
         "cable": partial(cable, asked.times),
     }
-    chosen = [asked.only] if asked.only else ["zones", "storm", "changes"]
+    chosen = [asked.only] if asked.only else ["storm", "changes", "zones"]
     wrong = [sentence for name in chosen for sentence in parts[name]()]
     for sentence in wrong:
         say(f"WRONG: {sentence}")

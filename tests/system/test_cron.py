@@ -52,6 +52,7 @@ def test_no_second_is_fired_twice_or_left_out_while_leaders_change(
     until(lambda: fired(jobs) > 1, what="the first firings")
     usurper = hosts.start("usurper", *QUICK, app="crons", program=USURPER).ready()
     wait_for_more(jobs, 3)
+    until(lambda: len(leaders(fleet)) == 1, what="one leader")
     (victim,) = leaders(fleet)
     victim.kill()
     fleet = [host for host in fleet if host is not victim]
@@ -64,6 +65,7 @@ def test_no_second_is_fired_twice_or_left_out_while_leaders_change(
         " WHERE application_name LIKE 'jobctl %% lead' AND datname = current_database()"
     )
     wait_for_more(jobs, 3)
+    until(lambda: len(leaders(fleet)) == 1, what="one leader")
     (leader,) = leaders(fleet)
     leader.stop()
     (other,) = [host for host in fleet if host is not leader]

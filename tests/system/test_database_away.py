@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from jobctl.store.embedded import EmbeddedPostgres
@@ -110,6 +113,84 @@ def test_a_host_started_before_its_database(own_server: EmbeddedPostgres, tmp_pa
         host.ready()
     finally:
         hosts.end()
+
+
+def test_there_are_too_many_connections(own_server: EmbeddedPostgres, tmp_path: Path) -> None:
+    """A host that is not let in keeps asking, and goes on when there is room."""
+    own_server.stop()
+    small = EmbeddedPostgres(
+        own_server.root, bindir=chosen_bindir(), settings={**FAST, "max_connections": "10"}
+    )
+    dsn = small.start()
+    others = [psycopg.connect(dsn) for _ in range(10)]
+    hosts = Hosts(dsn, tmp_path)
+    try:
+        host = hosts.start("late", "--slots", "1")
+        until(lambda: "too many clients" in str(host.said("database_lost")), what="the refusal")
+        while others:
+            others.pop().close()
+        host.ready()
+        with jobs_of(dsn) as jobs:
+            jobs.wait(jobs.enqueue("add", {"a": 1, "b": 1}), "succeeded")
+    finally:
+        hosts.end()
+        for one in others:
+            one.close()
+
+
+def test_the_disk_is_full(server_roots: Path, tmp_path: Path) -> None:
+    """What ended meanwhile waits, whether PostgreSQL refuses or falls over, and is written."""
+    with _small_disk(server_roots / "disk") as disk:
+        server = EmbeddedPostgres(
+            disk / "pg", bindir=chosen_bindir(), settings={**FAST, "max_wal_size": "32MB"}
+        )
+        migrate(server.start())
+        dsn = server.dsn()
+        hosts = Hosts(dsn, tmp_path)
+        try:
+            host = hosts.start("one", "--slots", "2").ready()
+            with jobs_of(dsn) as jobs:
+                job = jobs.enqueue("wait_for", {"name": "full"})
+                until((tmp_path / "full").exists, what="the job")
+                _fill(disk / "ballast")
+                # What PostgreSQL has in reserve for itself is used up by writing.
+                with pytest.raises(psycopg.Error):
+                    while True:
+                        jobs.enqueue("add", {"a": 1, "b": "x" * 60_000}, queue="nobody", delay="1h")
+            (tmp_path / "full.go").touch()
+            until(lambda: host.state()["unwritten"] == 1, what="the job to end")
+            until(
+                lambda: host.said("database_refused") or host.said("database_lost"),
+                within=30,
+                what="the refusal",
+            )
+            (disk / "ballast").unlink()
+            server.start()  # it may have given up
+            with jobs_of(dsn) as jobs:
+                assert jobs.wait(job, "succeeded", within=30)["attempt"] == 1
+                jobs.wait(jobs.enqueue("add", {"a": 1, "b": 1}), "succeeded")
+                jobs.nothing_is_misplaced()
+        finally:
+            hosts.end()
+            server.destroy()
+
+
+@contextmanager
+def _small_disk(folder: Path) -> Iterator[Path]:
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=160m,mode=755", "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("a disk of a limited size cannot be mounted here: it takes root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def _fill(file: Path) -> None:
+    with suppress(OSError), file.open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(1 << 16))
 
 
 def _stop(server: EmbeddedPostgres, how: signal.Signals) -> None:
