@@ -58,7 +58,7 @@ def examine(connection: Connection) -> list[Finding]:
         Finding(
             "leader",
             row["leaders"] == 1 or row["supervisors"] == 0,
-            f"{row['leaders']} supervisors lead",
+            f"{row['leaders']} of them lead",
             "one should lead within half a minute; if not, see the log for duty_failed",
         ),
         Finding(

@@ -98,8 +98,8 @@ def pending(
     if oldest > newest:
         raise SchemaError(
             f'schema "{schema}" is at {ahead[-1].number}, which needs code that knows migration '
-            f"{oldest}; this code knows {newest}. Upgrade jobctl on this host (pip install -U "
-            "pgjobctl)"
+            f"{oldest}; this code knows {newest}. Install the newer release of jobctl on this "
+            "host"
         )
     return [file for file in files if file.number not in by_number]
 

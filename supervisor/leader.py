@@ -97,8 +97,10 @@ class Leader:
                     await self._link.connect()
                     if await self._try():
                         await self._lead()
-            except (Unreachable, psycopg.Error):
+            except Unreachable:
                 pass  # whoever is next will do it; we try again
+            except psycopg.Error as error:
+                self._on_error("lead", error)
             finally:
                 self._change(False)
                 await self._link.close()

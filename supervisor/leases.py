@@ -51,8 +51,8 @@ class Holder(Protocol):
     def on_told(self, drain_requested: bool, another_leads: bool) -> None:
         """What a renewal has brought back."""
 
-    def on_errand_refused(self, statement: str, error: psycopg.Error) -> None:
-        """PostgreSQL refused an errand for what was in it."""
+    def on_refused(self, statement: str, error: psycopg.Error) -> None:
+        """PostgreSQL refused this, or an errand for what was in it."""
 
     def on_ring(self) -> None:
         """The doorbell."""
@@ -134,8 +134,9 @@ class Lease:
                     await self._run_errands()
             except Unreachable:
                 self._holder.on_renewal("failed")
-            except psycopg.Error:
+            except psycopg.Error as error:
                 self._holder.on_renewal("refused")
+                self._holder.on_refused("what keeps the lease", error)
                 self._link.drop()
                 await asyncio.sleep(REFUSED_SECONDS)
             finally:
@@ -147,7 +148,7 @@ class Lease:
             try:
                 await self._link.run(statement, **parameters)
             except (psycopg.DataError, psycopg.IntegrityError) as error:
-                self._holder.on_errand_refused(statement, error)
+                self._holder.on_refused(statement, error)
             self._errands.popleft()
 
     async def end(self) -> None:

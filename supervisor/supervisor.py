@@ -513,9 +513,6 @@ class Supervisor:
             self._condition.drain_requested = drain_requested
             self._on_draining_changed()
 
-    def on_errand_refused(self, statement: str, error: psycopg.Error) -> None:
-        self.on_refused(statement, error)
-
     def on_ring(self) -> None:
         self._dispatcher.ring()
 

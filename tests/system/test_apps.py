@@ -37,3 +37,21 @@ def test_an_app_hangs_when_it_is_imported(hosts: Hosts, jobs: Jobs) -> None:
     assert host.get("/readyz")[0] == 503
     row = jobs.connection.execute("SELECT ready FROM jobctl.session").fetchone()
     assert row == {"ready": 0}
+
+
+def test_the_database_user_may_not_write(hosts: Hosts, jobs: Jobs) -> None:
+    """What PostgreSQL refuses is said, with what it said; nobody has to guess."""
+    jobs.connection.execute("DROP ROLE IF EXISTS looks_only")
+    jobs.connection.execute("CREATE ROLE looks_only")
+    try:
+        jobs.connection.execute("GRANT USAGE ON SCHEMA jobctl TO looks_only")
+        jobs.connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA jobctl TO looks_only")
+        host = Hosts(f"{hosts.dsn}&options=-c%20role%3Dlooks_only", hosts.folder).start("shy")
+        try:
+            (said, *_) = until(lambda: host.said("database_refused"), within=30, what="the refusal")
+            assert "permission denied" in said["message"]
+        finally:
+            host.end()
+    finally:
+        jobs.connection.execute("DROP OWNED BY looks_only")
+        jobs.connection.execute("DROP ROLE looks_only")

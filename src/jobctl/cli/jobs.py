@@ -207,7 +207,9 @@ def _text(job: dict[str, Any], now: datetime) -> str:
 
 
 def _attempt_lines(attempt: Row) -> list[str]:
-    place = f"{attempt['host']}:{attempt['slot']}" if attempt["host"] else "an unknown host"
+    place = attempt["host"] or "an unknown host"
+    if attempt["host"] and attempt["slot"] is not None:
+        place = f"{place}:{attempt['slot']}"
     begun, ended = attempt["started_at"], attempt["ended_at"]
     took = f" after {coarse((ended - begun).total_seconds())}" if begun else ""
     title = (
