@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,8 @@ def main() -> int:
     parser.add_argument("--no-controls", action="store_true", help="only the storm")
     parser.add_argument("--only-control", help="only the controls of which the guard has this word")
     words = parser.parse_args()
+    # Whoever stops this wants everything that it has started to stop.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
     good = True
     if words.only_control is None:
         _say(f"A storm of {words.seconds:g} s over {words.hosts} hosts, seed {words.seed}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -36,6 +37,23 @@ async def add_later(ctx: jobctl.Context, a: int, b: int) -> dict[str, int]:
 @jobctl.job(retry=QUICK)
 def wait_for(ctx: jobctl.Context, name: str) -> None:
     """Leaves a mark and then waits until the test makes the file NAME.go."""
+    leave_a_mark(name, ctx)
+    while not (FOLDER / f"{name}.go").exists():
+        time.sleep(0.01)
+
+
+@jobctl.job(retry=QUICK)
+def wait_at_a_pipe(ctx: jobctl.Context, name: str) -> None:
+    """Waits without any clock, until the test writes to NAME.pipe."""
+    leave_a_mark(name, ctx)
+    (FOLDER / f"{name}.pipe").read_text()
+
+
+@jobctl.job(retry=QUICK)
+def leave_behind(ctx: jobctl.Context, name: str) -> None:
+    """Starts a process in a session of its own, whose number is in NAME.child, and waits."""
+    child = subprocess.Popen(["/bin/sleep", "600"], start_new_session=True)
+    (FOLDER / f"{name}.child").write_text(str(child.pid))
     leave_a_mark(name, ctx)
     while not (FOLDER / f"{name}.go").exists():
         time.sleep(0.01)
