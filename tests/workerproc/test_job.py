@@ -37,6 +37,8 @@ def unique() -> str:
     key_ttl="2h",
     owner="billing",
     link="https://admin.example/{subject}",
+    memory="512MiB",
+    cpu="2m",
 )
 def send(ctx: Context, invoice_id: int, language: str = "vi") -> str:
     """Sends it."""
@@ -89,6 +91,8 @@ def test_what_is_declared_is_what_the_type_says() -> None:
         "key_ttl_seconds": 7_200.0,
         "owner": "billing",
         "link": "https://admin.example/{subject}",
+        "memory_bytes": 512 * 2**20,
+        "cpu_seconds": 120.0,
     }
     assert crawl.job_type.key_ttl_seconds is None
     assert send.retry.is_permanent(ValueError())
