@@ -19,7 +19,7 @@ from typing import Protocol
 
 import psycopg
 
-from jobctl.store.job_type import JobType
+from jobctl.store.job_type import LONGEST_TIMEOUT, JobType
 from jobctl.store.link import Link, Unreachable
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.claimed import Claimed
@@ -281,6 +281,8 @@ class Dispatcher:
         if not claimed.args:
             raise ValueError(f"its arguments have more than {LARGEST_ARGS} bytes")
         hard = claimed.timeout_seconds or known.timeout_seconds
+        if not 0 < hard <= LONGEST_TIMEOUT:  # NaN is neither
+            raise ValueError(f"its time-out is {hard} s")
         soft = known.soft_timeout_seconds or 0.0
         soft = soft if soft < hard else 0.0
         most = known.max_attempts if claimed.max_attempts is None else claimed.max_attempts

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
+import itertools
 import json
 import os
 import resource
@@ -76,9 +78,9 @@ def tidy_up(ctx: jobctl.Context, name: str) -> None:
 
 @jobctl.job(timeout="1s", soft_timeout="200ms", retry=ONCE)
 def hang_in_c(ctx: jobctl.Context, name: str) -> None:
-    """Where no Python signal handler runs."""
+    """Where no Python signal handler runs, whatever wakes it."""
     leave_a_mark(name, ctx)
-    ctypes.PyDLL(None).sleep(600)
+    sum(itertools.repeat(0))
 
 
 @jobctl.job(timeout="30s", soft_timeout="10s", retry=ONCE)
@@ -99,6 +101,30 @@ def freeze(ctx: jobctl.Context, name: str, group: str) -> None:
     (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
     while True:
         time.sleep(0.01)
+
+
+@jobctl.job(retry=QUICK)
+def hold_deaf(ctx: jobctl.Context, name: str) -> None:
+    """Hears no signal and holds the interpreter."""
+    leave_a_mark(name, ctx)
+    for number in signal.valid_signals():
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    sum(itertools.repeat(0))
+
+
+@jobctl.job
+def leave_an_orphan(ctx: jobctl.Context) -> int:
+    """A process whose parent ends first, so that somebody else has to reap it."""
+    middle = os.fork()
+    if middle == 0:
+        orphan = os.fork()
+        if orphan == 0:
+            time.sleep(0.1)
+        os._exit(0)
+    os.waitpid(middle, 0)
+    return os.getpid()
 
 
 # Deaths -------------------------------------------------------------------------------------------
