@@ -144,6 +144,7 @@ def test_one_poison_row_and_its_neighbours(poisoned: tuple[Hosts, Jobs]) -> None
         jobs.wait(job, "succeeded")
     for name, (_, state, failure) in POISON.items():
         row = until(lambda: stands(jobs, rows[name], state), within=30, what=name)  # noqa: B023
+        assert row is not None
         assert (row["failure_class"] or "") == failure, name
         if state == "dead":
             assert row["last_error"], name
