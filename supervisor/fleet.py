@@ -19,6 +19,7 @@ from typing import Any, Final
 from jobctl.supervisor import strays
 from jobctl.supervisor.burial import NO_REMAINS, Burial, certify, reap
 from jobctl.supervisor.kill import Kill, Patience
+from jobctl.supervisor.leftovers import Leftovers
 from jobctl.supervisor.listener import Death, Listener, LoadFailure, Notice, Reason
 from jobctl.supervisor.nursery import Nursery, Upbringing, load_failure
 from jobctl.supervisor.oom import KernelKills
@@ -85,6 +86,7 @@ class Fleet:
         )
         self._inbox = frames.Inbox(1)
         self._kernel_kills = KernelKills()
+        self._leftovers = Leftovers()
         self._lives = 0
         self._slots: dict[int, Slot] = {}  # by life; all that are not gone
         self._early: dict[int, dict[str, Any]] = {}  # READY frames that outran the pid
@@ -601,7 +603,19 @@ class Fleet:
             own = self._own_pids()
             strays.reap_unknown(own)
             strays.kill_outliving(own, self._slots)
+            self._replace_the_outlived(own)
         self._sweep_timer = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _replace_the_outlived(self, own: set[int]) -> None:
+        for slot, pids in self._leftovers.outliving(own, self._slots):
+            if slot.leaving is None and not slot.is_being_killed:
+                sentence = (
+                    f"processes {pids[:10]} have outlived the job in slot {slot.number} that had "
+                    "started them: its process is replaced as soon as it runs nothing, and they "
+                    "die with it"
+                )
+                self.say(Notice.OUTLIVED, slot, sentence)
+                self.leave(slot, Reason.RECYCLE)
 
     def _look_if_empty(self) -> None:
         if self._stopping and self.empty and self._nursery.empty:

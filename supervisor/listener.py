@@ -81,6 +81,7 @@ class Notice(StrEnum):
     THREADS_AT_IMPORT = "threads_at_import"  # the app is imported in each slot instead
     UNKILLABLE = "unkillable"
     LEAKED = "leaked"  # processes of a handler's that would not die
+    OUTLIVED = "outlived"  # a job, by processes that it had started: its slot is replaced
     TOO_LARGE = "too_large"  # its process holds more memory than a slot may keep
     OUTPUT_DROPPED = "output_dropped"
     RELOADED = "reloaded"

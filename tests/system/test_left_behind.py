@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.system.host import Hosts, Jobs, alive
+from tests.waiting import until
 
 RESTORED = {
     "cwd": "the working directory '/'",
@@ -65,6 +66,19 @@ def test_a_job_leaves_what_cannot_be_put_back(hosts: Hosts, jobs: Jobs) -> None:
         assert REPLACED[what] in said, what
     assert host.said("slot_died") == []
     assert jobs.connection.execute("SELECT * FROM jobctl.attempts").fetchall() == []
+
+
+def test_a_process_slips_away_from_its_slot(hosts: Hosts, jobs: Jobs) -> None:
+    """A daemon that outlives its job is found by the supervisor; it ends with its slot, between two
+    jobs, and it is said."""
+    host = hosts.start("one", "--slots", "1", app="rough").ready()
+    left_in = jobs.wait(jobs.enqueue("leave_a_daemon", {"name": "daemon"}), "succeeded")["result"]
+    daemon = int((hosts.folder / "daemon").read_text())
+    until(lambda: not alive([daemon]), what="the daemon's end")
+    until(lambda: host.slots() and left_in not in host.slots().values(), what="the replacement")
+    (notice,) = host.said("fleet_notice")
+    assert notice["notice"] == "outlived" and str(daemon) in notice["message"]
+    assert host.said("slot_died") == []
 
 
 def test_an_app_keeps_its_clients(hosts: Hosts, jobs: Jobs) -> None:

@@ -127,6 +127,22 @@ def leave_an_orphan(ctx: jobctl.Context) -> int:
     return os.getpid()
 
 
+@jobctl.job
+def leave_a_daemon(ctx: jobctl.Context, name: str) -> int:
+    """A process in a session of its own that no slot sees any more."""
+    middle = os.fork()
+    if middle == 0:
+        os.setsid()
+        daemon = os.fork()
+        if daemon == 0:
+            (FOLDER / name).write_text(str(os.getpid()))
+            time.sleep(600)
+        os._exit(0)
+    os.waitpid(middle, 0)
+    wait_for(name)
+    return os.getpid()
+
+
 # Deaths -------------------------------------------------------------------------------------------
 
 
