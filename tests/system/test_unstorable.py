@@ -25,7 +25,7 @@ def test_results_and_errors_that_resist_being_kept(hosts: Hosts, jobs: Jobs) -> 
     for case, job in plain.items():
         row = jobs.wait(job, "dead", within=60)
         assert row["attempt"] == 1, case
-        assert row["last_error"], case
+        assert row["failure_class"], case
         (attempt,) = jobs.attempts(job)
         assert attempt["outcome"] == "failed", (case, attempt)
         assert attempt["error_class"] and attempt["error"] is not None, case
