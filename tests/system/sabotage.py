@@ -77,10 +77,11 @@ def _poison_row() -> None:
 def _settle_apart() -> None:
     from jobctl.supervisor.settle import Settler
 
-    async def write_safely(self: Any, batch: Any, write: Any) -> Any:
-        return await write(batch)
+    async def write_together(self: Any, batch: Any, write: Any) -> None:
+        if batch:
+            await write(batch)
 
-    Settler._write_safely = write_safely  # type: ignore[method-assign]
+    Settler._write_apart = write_together  # type: ignore[method-assign]
 
 
 def _patience() -> None:
