@@ -162,6 +162,7 @@ def test_a_job_whose_end_cannot_be_written(poisoned: tuple[Hosts, Jobs]) -> None
     assert ends_beside_a_cursed_one(host, hosts, jobs)
     assert host.said("row_unstorable")
     assert jobs.wait(jobs.enqueue("nothing"), "succeeded")
+    host.kill()  # it would try for as long as a stop may take
 
 
 def test_without_the_guards_one_row_stops_everybody(poisoned: tuple[Hosts, Jobs]) -> None:
