@@ -17,7 +17,7 @@ RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-as-user cron-soak compare pytest lint format typecheck layers bench \
+.PHONY: help demo test test-as-user cron-soak compare pytest soak lint format typecheck layers bench \
   chaos recovery build clean
 
 help: ## what there is to make
@@ -35,7 +35,10 @@ cron-soak: $(STAMP) ## crons and leaders under faults, every time zone; ten minu
 	$(RUN) tests.system.cron_soak $(ARGS)
 
 pytest: $(STAMP) ## the tests alone (ARGS="tests/store -k killed")
-	$(RUN) pytest $(ARGS)
+	$(RUN) pytest -m "not slow" $(ARGS)
+
+soak: $(STAMP) ## the tests that take minutes, and are left out of the others
+	$(RUN) pytest -m slow $(ARGS)
 
 lint: $(STAMP) ## style and format, nothing is changed
 	$(RUN) ruff check .

@@ -13,8 +13,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from jobctl.store.durations import LONGEST
+from jobctl.store.sizes import LARGEST
 
 LONGEST_TIMEOUT = 365 * 86_400.0
+LEAST_MEMORY = 1024 * 1024
 MOST_ATTEMPTS = 1_000_000
 MOST_DOUBLINGS = 64
 NEWEST_VERSION = 2**31 - 1
@@ -41,6 +43,8 @@ class JobType:
     key_ttl_seconds: float | None  # None: for ever
     owner: str | None
     link: str | None
+    memory_bytes: int | None = None
+    cpu_seconds: float | None = None
 
     def __post_init__(self) -> None:
         self._text("name", 1, 200)
@@ -65,6 +69,10 @@ class JobType:
             self._text("owner", 1, 200)
         if self.link is not None:
             self._text("link", 1, 2_000)
+        if self.memory_bytes is not None:
+            self._whole("memory_bytes", LEAST_MEMORY, LARGEST)
+        if self.cpu_seconds is not None:
+            self._seconds("cpu_seconds", LONGEST_TIMEOUT, above_zero=True)
         if self.min_backoff_seconds > self.max_backoff_seconds:
             raise self._wrong("min_backoff_seconds", "is more than max_backoff_seconds")
         soft = self.soft_timeout_seconds

@@ -112,14 +112,14 @@ class Attempts:
         cause = _cause_of_death(running, death)
         if isinstance(cause, Interrupted):
             self.interrupted += 1
-        if death.reason is Reason.TIMEOUT:
+        if death.reason in (Reason.TIMEOUT, Reason.CPU):
             self._metrics.of(claimed.queue, claimed.type).killed("hard")
         cast(Dispatcher, self.dispatcher).finished(claimed, seconds)
         self._judge(claimed, cause, slot.generation, details, seconds)
 
     # The dispatcher reports ---------------------------------------------------------------------
 
-    def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable) -> None:
+    def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable | Failed) -> None:
         """A claim that did not start here."""
         self._judge(claimed, cause, None, {}, 0.0)
 
@@ -252,6 +252,8 @@ def _cause_of_death(running: Running, death: Death) -> Cause:
         case Reason.TIMEOUT:
             error = f"still running at its deadline of {running.hard_seconds:g} s; killed"
             return TimedOut("hard", error, death.stack, death.sentence, name)
+        case Reason.CPU:
+            return TimedOut("hard", death.sentence, death.stack, death.sentence, name)
         case Reason.CANCEL:
             return Cancelled("cancelled by force; its process was killed")
         case Reason.MEMORY:

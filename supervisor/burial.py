@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
+from jobctl.store.sizes import format_size
 from jobctl.supervisor.exits import UNKNOWN_EXIT, ExitReason, describe_exit
 from jobctl.supervisor.kill import Kill
 from jobctl.supervisor.listener import Death, Reason
@@ -28,6 +29,7 @@ _DEEDS = {
     Reason.TIMEOUT: "killed at its hard deadline",
     Reason.CANCEL: "killed because its job was cancelled by force",
     Reason.MEMORY: "killed because it used too much memory",
+    Reason.CPU: "killed because its job used too much CPU time",
     Reason.LOST: "killed because its claim was no longer this host's",
     Reason.INTERRUPT: "killed because it did not end in time for a stop",
     Reason.STOP: "killed because the supervisor stops",
@@ -63,15 +65,25 @@ def reap(pid: int, *, killed: bool) -> Remains:
     )
 
 
-def certify(slot: Slot, running: Running | None, kill: Kill | None, remains: Remains) -> Death:
-    """Why it died and what is known. Before the slot is closed: the page is read."""
-    reason = _reason(slot, running, kill, remains.exit)
+def certify(
+    slot: Slot,
+    running: Running | None,
+    kill: Kill | None,
+    remains: Remains,
+    *,
+    starved: bool = False,
+) -> Death:
+    """Why it died and what is known. Before the slot is closed: the page is read.
+
+    `starved`: the kernel's out-of-memory killer has just struck, and nobody here killed it.
+    """
+    reason = Reason.MEMORY if starved else _reason(slot, running, kill, remains.exit)
     started = slot.started()
     before = 0 if started is None else started.cpu_ns / 1e9
     return Death(
         reason=reason,
         exit=remains.exit,
-        sentence=_sentence(running, kill, remains.exit),
+        sentence=_starved(remains) if starved else _sentence(running, kill, remains.exit),
         stack=slot.stack.text(0 if running is None else running.token),
         peak_memory_bytes=remains.peak_memory_bytes,
         cpu_seconds=max(0.0, remains.cpu_seconds - before),
@@ -126,6 +138,11 @@ def _sentence(running: Running | None, kill: Kill | None, end: ExitReason) -> st
     if running is not None:
         return f"{end.sentence} in the middle of a job"
     return end.sentence
+
+
+def _starved(remains: Remains) -> str:
+    held = format_size(remains.peak_memory_bytes)
+    return f"killed by the kernel's out-of-memory killer; it had held up to {held}"
 
 
 def _cpu_seconds(usage: resource.struct_rusage) -> float:

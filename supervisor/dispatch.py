@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import struct
 from collections import deque
 from collections.abc import Callable
 from time import monotonic, monotonic_ns
@@ -18,18 +19,20 @@ from typing import Protocol
 
 import psycopg
 
-from jobctl.store.job_type import JobType
+from jobctl.store.job_type import LONGEST_TIMEOUT, JobType
 from jobctl.store.link import Link, Unreachable
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
 from jobctl.supervisor.doorbell import POLL_SECONDS, Doorbell, Due
 from jobctl.supervisor.lanes import Lane, Lanes, Look
-from jobctl.supervisor.outcomes import HandedBack, Unrunnable
+from jobctl.supervisor.outcomes import Failed, HandedBack, Unrunnable
 from jobctl.supervisor.pace import Pace
 from jobctl.supervisor.slot import Running, Slot
-from jobctl.workerproc.frames import Job, pack_job
+from jobctl.workerproc.frames import FRAME_LIMIT, Job, pack_job
 
+#: Larger arguments are not fetched: no frame carries them.
+LARGEST_ARGS = FRAME_LIMIT - 16 * 1024
 #: How long a claimed job may wait for a slot before it is handed back.
 MOMENT_SECONDS = 0.15
 #: Queues and lanes are read anew even if nobody announced a change.
@@ -57,7 +60,7 @@ class Hands(Protocol):
     def may_start(self) -> bool:
         """False from the moment at which the lease is over, whoever has noticed it yet."""
 
-    def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable) -> None:
+    def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable | Failed) -> None:
         """This claim did not start here."""
 
     def holds(self) -> set[tuple[int, int]]:
@@ -133,7 +136,13 @@ class Dispatcher:
             if known is None or claimed.schema_version > known.schema_version:
                 self._hands.give_back(claimed, Unrunnable())
                 continue
-            if not self._give(slot, claimed, known):
+            try:
+                given = self._give(slot, claimed, known)
+            except (struct.error, ValueError, OverflowError) as error:
+                # Rows come from anywhere: one that cannot be given ends, and takes nobody along.
+                self._hands.give_back(claimed, _ungivable(claimed, error))
+                continue
+            if not given:
                 reserve.appendleft(claimed)  # the slot has just died; the next one takes it
             break
         if len(reserve) <= self._pace.low_water:
@@ -240,6 +249,7 @@ class Dispatcher:
                 session=session,
                 first_token=token,
                 backstop=self.backstop,
+                most_bytes=LARGEST_ARGS,
             )
         except BaseException:
             self._doorbell.failed()
@@ -268,7 +278,11 @@ class Dispatcher:
             self.feed(slot)
 
     def _give(self, slot: Slot, claimed: Claimed, known: JobType) -> bool:
+        if not claimed.args:
+            raise ValueError(f"its arguments have more than {LARGEST_ARGS} bytes")
         hard = claimed.timeout_seconds or known.timeout_seconds
+        if not 0 < hard <= LONGEST_TIMEOUT:  # NaN is neither
+            raise ValueError(f"its time-out is {hard} s")
         soft = known.soft_timeout_seconds or 0.0
         soft = soft if soft < hard else 0.0
         most = known.max_attempts if claimed.max_attempts is None else claimed.max_attempts
@@ -290,7 +304,11 @@ class Dispatcher:
             )
         )
         self._pace.given(slot.number, claimed.type, monotonic_ns())
-        return slot.give(Running(claimed.job_id, claimed.token, hard, soft, claimed), frame)
+        running = Running(
+            claimed.job_id, claimed.token, hard, soft,
+            known.memory_bytes or 0, known.cpu_seconds or 0.0, claimed,
+        )  # fmt: skip
+        return slot.give(running, frame)
 
     async def _ask_below(self) -> None:
         asked = self._lanes.question()
@@ -351,3 +369,8 @@ class Dispatcher:
         rows = await self._link.run("session_claims", session=session)
         self._hands.on_claims_missing({token for _, token in rows}, before)
         self._hands.disown([(job, token) for job, token in rows if (session, token) not in known])
+
+
+def _ungivable(claimed: Claimed, error: Exception) -> Failed:
+    why = f"it cannot be given to a slot: {error}. It was not enqueued with jobctl.enqueue"
+    return Failed("UngivableJob", why, permanent=True)

@@ -101,6 +101,7 @@ class Event(Enum):
         logging.WARNING, "{type} #{job} attempt {attempt} {outcome}: {error}; it is {state} now"
     )
     JOB_RETURNED = Words(logging.INFO, "{type} #{job} goes back unstarted: {because}")
+    JOB_LEFT = Words(logging.WARNING, "{type} #{job} ended in slot {slot}: it {left}{again}")
     CLAIM_LOST = Words(
         logging.ERROR,
         "{type} #{job}: its claim was no longer ours when its attempt ended; nothing was changed",

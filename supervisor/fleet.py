@@ -12,14 +12,17 @@ import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from signal import SIGKILL
 from time import monotonic_ns
 from typing import Any, Final
 
 from jobctl.supervisor import strays
 from jobctl.supervisor.burial import NO_REMAINS, Burial, certify, reap
 from jobctl.supervisor.kill import Kill, Patience
+from jobctl.supervisor.leftovers import Leftovers
 from jobctl.supervisor.listener import Death, Listener, LoadFailure, Notice, Reason
 from jobctl.supervisor.nursery import Nursery, Upbringing, load_failure
+from jobctl.supervisor.oom import KernelKills
 from jobctl.supervisor.reload import Reload, Step
 from jobctl.supervisor.seat import Seat
 from jobctl.supervisor.seating import Seating
@@ -28,7 +31,9 @@ from jobctl.supervisor.template import Declared, Template, read_declared
 from jobctl.workerproc import frames, launch, linux
 
 #: Reasons that are about what a slot runs, not about the slot.
-_ABOUT_THE_JOB: Final = frozenset({Reason.TIMEOUT, Reason.CANCEL, Reason.LOST, Reason.INTERRUPT})
+_ABOUT_THE_JOB: Final = frozenset(
+    {Reason.TIMEOUT, Reason.CPU, Reason.CANCEL, Reason.LOST, Reason.INTERRUPT}
+)
 #: Kills that cannot wait for a stack, or to which it would add nothing.
 _WITHOUT_DUMP: Final = frozenset({Reason.LOST, Reason.STOP, Reason.CRASH})
 #: A slot whose socket closed has this long to turn out to be dying.
@@ -80,6 +85,8 @@ class Fleet:
             self._loop,
         )
         self._inbox = frames.Inbox(1)
+        self._kernel_kills = KernelKills()
+        self._leftovers = Leftovers()
         self._lives = 0
         self._slots: dict[int, Slot] = {}  # by life; all that are not gone
         self._early: dict[int, dict[str, Any]] = {}  # READY frames that outran the pid
@@ -153,8 +160,8 @@ class Fleet:
         """Ends a slot by force; `on_death` follows within moments. True if it is being killed.
 
         First reads what the slot has already said: if the outcome of what it ran is there and the
-        reason was only that job (TIMEOUT, CANCEL, LOST, INTERRUPT), the outcome counts - it has
-        been delivered when this returns False - and the slot lives on. With `token`, kills only
+        reason was only that job (TIMEOUT, CPU, CANCEL, LOST, INTERRUPT), the outcome counts - it
+        has been delivered when this returns False - and the slot lives on. With `token`, kills only
         while that claim is what runs. `why` goes on: "because it ...".
         """
         if slot.is_being_killed:
@@ -258,6 +265,10 @@ class Fleet:
         while strays.kill_everything() and self._loop.time() < end:  # noqa: ASYNC110 - see below
             # Nothing tells when the kernel has handed the orphans of the killed over to us.
             await asyncio.sleep(0.01)
+
+    def note_kernel_kills(self) -> None:
+        """Every few seconds, so that a death can be laid at the out-of-memory killer's door."""
+        self._kernel_kills.note()
 
     def watch(self, running: Running) -> None:
         """A job was given. `Deadlines` puts itself here."""
@@ -422,7 +433,11 @@ class Fleet:
         self._begin_kill(slot, slot.leaving or Reason.STOP, "was told to leave and did not")
 
     def _outlived_channel(self, slot: Slot) -> None:
-        why = "closed its channel and went on (did its job execute another program?)"
+        program = strays.program_instead(slot.pid, slot.mark)
+        if program is None:
+            why = "closed its channel and went on"
+        else:
+            why = f"let its job execute another program in its place, {program}"
         self._begin_kill(slot, Reason.CRASH, why)
 
     # A slot is gone -----------------------------------------------------------------------------
@@ -446,7 +461,8 @@ class Fleet:
             kill.over()
         running = slot.running
         remains = reap(slot.pid, killed=kill is not None)
-        death = certify(slot, running, kill, remains)
+        starved = kill is None and remains.exit.signal == SIGKILL and self._kernel_kills.struck()
+        death = certify(slot, running, kill, remains, starved=starved)
         self._remove(slot)
         slot.forget_process()
         self._vacate(slot, death.reason, with_job=running is not None)
@@ -587,7 +603,19 @@ class Fleet:
             own = self._own_pids()
             strays.reap_unknown(own)
             strays.kill_outliving(own, self._slots)
+            self._replace_the_outlived(own)
         self._sweep_timer = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _replace_the_outlived(self, own: set[int]) -> None:
+        for slot, pids in self._leftovers.outliving(own, self._slots):
+            if slot.leaving is None and not slot.is_being_killed:
+                sentence = (
+                    f"processes {pids[:10]} have outlived the job in slot {slot.number} that had "
+                    "started them: its process is replaced as soon as it runs nothing, and they "
+                    "die with it"
+                )
+                self.say(Notice.OUTLIVED, slot, sentence)
+                self.leave(slot, Reason.RECYCLE)
 
     def _look_if_empty(self) -> None:
         if self._stopping and self.empty and self._nursery.empty:

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 
 class Reason(StrEnum):
-    """Why a slot is no more. The first nine are what `Fleet.kill` takes."""
+    """Why a slot is no more. The first ten are what `Fleet.kill` takes."""
 
     TIMEOUT = "timeout"  # its job's hard deadline
     CANCEL = "cancel"  # its job was cancelled by force
     MEMORY = "memory"  # a ceiling
+    CPU = "cpu"  # likewise
     LOST = "lost"  # the claim is no longer ours
     INTERRUPT = "interrupt"  # a drain ran out of patience
     STOP = "stop"  # the supervisor leaves
@@ -80,6 +81,8 @@ class Notice(StrEnum):
     THREADS_AT_IMPORT = "threads_at_import"  # the app is imported in each slot instead
     UNKILLABLE = "unkillable"
     LEAKED = "leaked"  # processes of a handler's that would not die
+    OUTLIVED = "outlived"  # a job, by processes that it had started: its slot is replaced
+    TOO_LARGE = "too_large"  # its process holds more memory than a slot may keep
     OUTPUT_DROPPED = "output_dropped"
     RELOADED = "reloaded"
     RELOAD_FAILED = "reload_failed"  # the old generation was kept

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from jobctl.store.durations import format_duration, parse_duration
 from jobctl.store.schema_name import checked_schema_name
+from jobctl.store.sizes import exact_size, parse_size
 
 _TYPE_WORDS = {
     bool: "true or false",
@@ -197,6 +198,26 @@ def duration(least: float, most: float = math.inf) -> Kind:
         return seconds
 
     return Kind(words, parse, format_duration, note, "DURATION", from_toml=(str, int, float))
+
+
+def size(least: int) -> Kind:
+    """Bytes, from text such as 512MiB."""
+    words = f"an amount of memory such as 512MiB or 2GiB, at least {exact_size(least)}"
+
+    def parse(value: str | int) -> int:
+        try:
+            found = parse_size(value)
+        except ValueError as error:
+            raise Refused from error
+        if found < least:
+            raise Refused
+        return found
+
+    return Kind(words, parse, _size_text, f"At least {exact_size(least)}.", "SIZE", (str, int))
+
+
+def _size_text(value: int | None) -> str:
+    return "" if value is None else exact_size(value)
 
 
 def choice(*words: str) -> Kind:

@@ -140,6 +140,12 @@ class Settings:
         "A slot's process is replaced after so many jobs, give or take a tenth.",
         default_words="none",
     )
+    max_rss_per_slot: int | None = _setting(
+        kinds.size(16 * 2**20),
+        None,
+        "A slot whose process has come to hold more memory is replaced when its job has ended.",
+        default_words="none",
+    )
     max_reserve: int = _setting(
         kinds.count(0, 10_000),
         200,

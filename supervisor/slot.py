@@ -53,6 +53,8 @@ class Running:
     token: int
     hard_seconds: float
     soft_seconds: float = 0.0
+    memory_bytes: int = 0  # a ceiling for the process while it runs this; 0: none
+    cpu_seconds: float = 0.0  # likewise
     claim: Any = None
     given_ns: int = 0  # CLOCK_MONOTONIC, set by `Slot.give`
     started_ns: int = 0  # the rest are the deadlines' own: when the handler started, once known,
@@ -288,6 +290,8 @@ class Slot:
             self._end()
             self._listener.on_ended(self, running, body)
         elif kind is Kind.NOTE:
+            if body.get("leaves") is True and running is not None and self.leaving is None:
+                self.leaving = Reason.RECYCLE  # its job has left what the next one must not find
             self._listener.on_note(self, running, body)
         elif kind is Kind.READY and self.stage is Stage.STARTING:
             self._owner.became_ready(self, body)

@@ -160,6 +160,17 @@ def is_child(pid: int) -> bool:
     return True
 
 
+def program_instead(pid: int, mark: str) -> str | None:
+    """What a slot's process executes now, if that is not the slot any more; None if it is."""
+    process = _PROC / str(pid)
+    try:
+        if f"/memfd:{launch.page_name(mark)} ".encode() in (process / "maps").read_bytes():
+            return None
+        return str((process / "exe").readlink())[:200]
+    except OSError:  # gone meanwhile, or another user's by set-uid
+        return None
+
+
 class Mark(NamedTuple):
     """What `launch.MARKER` says."""
 

@@ -30,6 +30,7 @@ from jobctl.store.link import DISPATCH_SETTINGS, Link, Row, patience_of
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.annotate import Annotations
 from jobctl.supervisor.attempts import Attempts
+from jobctl.supervisor.ceilings import Ceilings
 from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
 from jobctl.supervisor.condition import Condition
@@ -48,8 +49,9 @@ from jobctl.supervisor.leases import Lease
 from jobctl.supervisor.listener import Death, LoadFailure, Notice, Reason
 from jobctl.supervisor.log import Log
 from jobctl.supervisor.metrics import Metrics
-from jobctl.supervisor.outcomes import HandedBack, Unrunnable
+from jobctl.supervisor.outcomes import Failed, HandedBack, Unrunnable
 from jobctl.supervisor.reclaim import reclaim
+from jobctl.supervisor.remarks import Remarks
 from jobctl.supervisor.report import Report
 from jobctl.supervisor.settings import Settings
 from jobctl.supervisor.settle import Settlement, Settler
@@ -153,6 +155,8 @@ class Supervisor:
         self._metrics.know_pools(["default"])
         self._metrics.watch_slots(lambda: [(one.pool, one.stage) for one in self._fleet.slots()])
         self._deadlines = Deadlines(self._fleet)
+        self._ceilings = Ceilings(self._fleet, settings.max_rss_per_slot)
+        self._remarks = Remarks(self._log)
         self._allowance = settings.kill_grace + settings.lease
         self._annotations = Annotations(self._fleet, self._allowance)
         self._report = Report(
@@ -221,7 +225,9 @@ class Supervisor:
                     self._log.say(Event.STATE, state=json.dumps(self._report.state()))
 
     def _enforce_deadlines(self) -> None:
-        self._deadlines.enforce(monotonic_ns())
+        now_ns = monotonic_ns()
+        self._deadlines.enforce(now_ns)
+        self._ceilings.enforce(now_ns)
 
     def _keep_the_lease(self) -> None:
         """Kills what runs before anybody else may run it, whether PostgreSQL answers or not."""
@@ -394,7 +400,8 @@ class Supervisor:
             self._alarm.set()
 
     def on_note(self, slot: Slot, running: Running | None, body: dict[str, Any]) -> None:
-        """Nothing is remarked on yet."""
+        if "left" in body and running is not None:
+            self._remarks.job_left(slot, running, body)
 
     def on_death(self, slot: Slot, running: Running | None, death: Death) -> None:
         wanted = death.reason in (Reason.RECYCLE, Reason.RELOAD, Reason.STOP)
@@ -439,7 +446,7 @@ class Supervisor:
     def may_start(self) -> bool:
         return not self._lease.over()
 
-    def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable) -> None:
+    def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable | Failed) -> None:
         self._attempts.give_back(claimed, cause)
 
     def holds(self) -> set[tuple[int, int]]:

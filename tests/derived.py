@@ -58,8 +58,10 @@ _CAUSES: tuple[tuple[str, Cause], ...] = (
      "fit the function; its result is not JSON, or too large",
      outcomes.Failed("Permanent", "", permanent=True)),
     ("it let `SoftTimeout` through", outcomes.TimedOut("soft", "")),
-    ("it ran into its hard deadline and was killed", outcomes.TimedOut("hard", "")),
-    ("its process died: a signal, an exit of any code, the out-of-memory killer",
+    ("it ran into its hard deadline, or its ceiling of CPU time, and was killed",
+     outcomes.TimedOut("hard", "")),
+    ("its process died: a signal, an exit of any code, another program in its place, the "
+     "out-of-memory killer, its ceiling of memory",
      outcomes.Crashed("")),
     ("its supervisor is gone, or could not renew its lease and is given up by the others",
      outcomes.Lost("")),

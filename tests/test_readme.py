@@ -189,7 +189,7 @@ def test_what_it_says_is_not_there_is_not_there() -> None:
     public = {f"jobctl.{name}" for name in jobctl.__all__}
     context = {f"ctx.{name}" for name in dir(jobctl.Context)}
     options = set(inspect.signature(jobctl.job).parameters)
-    assert {"jobctl.chain", "ctx.transaction", "memory"} <= named
+    assert {"jobctl.chain", "ctx.transaction", "ack"} <= named
     assert named & (public | context | options) == set()
     dead = app.get_command(click.Context(app), "dead")
     assert isinstance(dead, click.Group)

@@ -127,6 +127,13 @@ def _with_result(result: Any) -> dict[str, Any]:
 
 def _what_it_means(error: BaseException, declared: Declared[Any, Any]) -> dict[str, Any]:
     """How an attempt ended whose handler let this out."""
+    try:
+        return _meaning(error, declared)
+    except BaseException:  # it lies about its own class, or dies of being asked
+        return {**_failure(error), "permanent": False}
+
+
+def _meaning(error: BaseException, declared: Declared[Any, Any]) -> dict[str, Any]:
     match _alone(error):
         case Snooze(seconds=seconds) if _is_delay(seconds):
             return {"outcome": "snoozed", "snooze_seconds": seconds}

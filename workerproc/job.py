@@ -17,6 +17,7 @@ from jobctl.store.durations import Duration, parse_duration
 from jobctl.store.enqueue import AsyncConnection, Connection, enqueue_one, require_async
 from jobctl.store.job_type import JobType
 from jobctl.store.new_job import FOREVER, OPTIONS, NewJob, new_job
+from jobctl.store.sizes import Size, parse_size
 from jobctl.workerproc.context import Context
 from jobctl.workerproc.errors import DeclarationError
 from jobctl.workerproc.registry import registry
@@ -142,6 +143,8 @@ def job(
     key_ttl: Duration = "24h",
     owner: str | None = None,
     link: str | None = None,
+    memory: Size | None = None,
+    cpu: Duration | None = None,
 ) -> _Declare: ...
 def job(
     handler: Callable[..., Any] | None = None,
@@ -157,6 +160,8 @@ def job(
     key_ttl: Duration = "24h",
     owner: str | None = None,
     link: str | None = None,
+    memory: Size | None = None,
+    cpu: Duration | None = None,
     **unknown: Never,
 ) -> Any:
     """Declares a job type: a plain function or a coroutine function whose first parameter is ctx.
@@ -165,7 +170,9 @@ def job(
     is over the process is killed; `soft_timeout` raises SoftTimeout in the handler before that.
     `schema_version` grows when the arguments change. `key_ttl` is how long a key is held after its
     job has ended, "forever" for always. `owner` is whom the dead letters belong to, `link` a
-    template of a URL with {subject}. Raises DeclarationError, at import.
+    template of a URL with {subject}. `memory` and `cpu` are what the slot's process may hold and
+    use while it runs one of these jobs; above that it is killed. Raises DeclarationError, at
+    import.
     """
 
     def declare(function: Callable[..., R]) -> Job[..., R]:
@@ -191,6 +198,8 @@ def job(
                 key_ttl_seconds=None if key_ttl == "forever" else _seconds("key_ttl", key_ttl),
                 owner=owner,
                 link=link,
+                memory_bytes=_optional_size("memory", memory),
+                cpu_seconds=_optional_seconds("cpu", cpu),
             )
         except ValueError as error:
             raise DeclarationError(f"{where}: {error}") from None
@@ -276,3 +285,10 @@ def _seconds(option: str, value: Duration) -> float:
 
 def _optional_seconds(option: str, value: Duration | None) -> float | None:
     return None if value is None else _seconds(option, value)
+
+
+def _optional_size(option: str, value: Size | None) -> int | None:
+    try:
+        return None if value is None else parse_size(value)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None

@@ -19,20 +19,24 @@ import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic_ns
 from types import FrameType
 from typing import Any, NoReturn
 
 from setproctitle import setproctitle
 
-from jobctl.workerproc import frames, launch, linux, loading
+from jobctl.store.texts import storable
+from jobctl.workerproc import frames, hygiene, launch, linux, loading
 from jobctl.workerproc.attempt import Attempts
 from jobctl.workerproc.frames import Kind
+from jobctl.workerproc.hygiene import Hygiene, Left
 from jobctl.workerproc.page import Page
 from jobctl.workerproc.registry import Registry
 
 _JOB = int(Kind.JOB)
 _STOP = int(Kind.STOP)
 _ADOPTION_SECONDS = 5.0
+_REMARK_LIMIT = 1000
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _DESCRIPTORS = Path("/proc/self/fd")
 #: What cannot be reset, and what faulthandler has taken already in the template.
@@ -114,6 +118,7 @@ def _serve(control: socket.socket, attempts: Attempts, title: str) -> None:
     """One job after the other, until the supervisor says stop or is gone."""
     receive = frames.Inbox().receive
     mine = os.getpid()
+    left_by = Hygiene().check
     while True:
         frame, _ = receive(control)
         if not frame:
@@ -122,9 +127,13 @@ def _serve(control: socket.socket, attempts: Attempts, title: str) -> None:
         if kind == _JOB:
             job = frames.unpack_job(frame)
             setproctitle(f"{title}{job.type} #{job.job_id}")
+            began_ns = monotonic_ns()
             answer = attempts.run(job)
             if os.getpid() != mine:
                 os._exit(0)  # the handler has forked, and its child came back through it
+            left = left_by(monotonic_ns() - began_ns)
+            if left is not None:
+                _remark(control, job.token, left)
             flush_output()  # before the answer: a line belongs to the job that printed it
             frames.send(control, answer)
             setproctitle(f"{title}idle")
@@ -132,6 +141,15 @@ def _serve(control: socket.socket, attempts: Attempts, title: str) -> None:
             return
         else:
             raise frames.FrameError(f"a slot cannot answer a frame of kind {kind}")
+
+
+def _remark(control: socket.socket, token: int, left: Left) -> None:
+    """Says what the job left behind: in its own log, and to the supervisor, before the answer."""
+    words = hygiene.sentence(left)
+    with contextlib.suppress(Exception):  # its output may be what it has broken
+        os.write(2, f"jobctl: the job {words}\n".encode("utf-8", "backslashreplace"))
+    body = {"token": token, "left": storable(words, _REMARK_LIMIT), "leaves": bool(left.for_good)}
+    frames.send(control, frames.pack(Kind.NOTE, body))
 
 
 def _take_descriptors(birth: Birth) -> None:

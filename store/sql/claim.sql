@@ -7,7 +7,8 @@
 --   long as the connection lives.
 -- Parameters: queues, priorities, lanes, marks, limits (one element a lane), most, session,
 --   first_token (tokens are counted by the client: a sequence can hand out one twice after a
---   crash), backstop (seconds; the longest that any known type may hold a claim).
+--   crash), backstop (seconds; the longest that any known type may hold a claim), most_bytes
+--   (larger args, which only raw SQL can have written, come as an empty text: they are not run).
 -- The CTE `run` is what the slot needs; no timestamp and no decoded JSON leaves here, so that one
 -- strange row cannot spoil the batch.
 WITH pick AS MATERIALIZED (
@@ -42,9 +43,11 @@ run AS MATERIALIZED (
 held AS (
     INSERT INTO claim (job_id, session_id, token, claimed_at, deadline_at)
     SELECT r.job_id, %(session)s, r.token, now(),
-           now() + make_interval(secs => greatest(%(backstop)s, r.timeout_seconds + %(backstop)s))
+           now() + make_interval(secs => %(backstop)s + coalesce(least(r.timeout_seconds, 31536000), 0))
     FROM run AS r
 )
 SELECT queue, priority, lane, seq, job_id, token, type, key, subject, schema_version, attempt,
-       crashes, max_attempts, timeout_seconds, args, waited, age, elapsed
+       crashes, max_attempts, timeout_seconds,
+       CASE WHEN octet_length(args) > %(most_bytes)s THEN '' ELSE args END AS args,
+       waited, age, elapsed
 FROM run;

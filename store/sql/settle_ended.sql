@@ -30,7 +30,7 @@ ended AS MATERIALIZED (
             WHEN t.started_ago IS NULL THEN coalesce(c.started_at, c.claimed_at)
             ELSE now() - make_interval(secs => t.started_ago)
         END AS started_at,
-        j.attempt AS before_attempt, j.queue, j.priority, j.type,
+        j.attempt AS before_attempt, j.progress, j.queue, j.priority, j.type,
         CASE
             WHEN j.cancel_requested_at IS NOT NULL AND t.place IN ('retry', 'snooze', 'front', 'lane')
                 THEN 'cancelled'
@@ -58,8 +58,8 @@ freed AS (
 ),
 kept_open AS (
     UPDATE job AS j
-    SET attempt = j.attempt + e.spent,
-        crashes = j.crashes + e.crashed,
+    SET attempt = least(j.attempt + e.spent::bigint, 2000000000),
+        crashes = least(j.crashes + e.crashed::bigint, 2000000000),
         run_at = CASE WHEN e.goes_to IN ('retry', 'snooze') THEN e.next_run_at ELSE j.run_at END,
         first_started_at = coalesce(j.first_started_at, e.started_at),
         failure_class = CASE WHEN e.failed THEN e.failure_class ELSE j.failure_class END,
@@ -101,7 +101,8 @@ into_history AS (
         token)
     SELECT
         g.id, g.type, g.queue, g.priority, g.key, g.subject, g.args, g.schema_version,
-        g.max_attempts, g.attempt + g.spent, g.crashes + g.crashed, g.run_at, g.created_at,
+        g.max_attempts, least(g.attempt + g.spent::bigint, 2000000000),
+        least(g.crashes + g.crashed::bigint, 2000000000), g.run_at, g.created_at,
         g.started_at, now(), 'cancelled', g.cancel_requested_at, g.progress, g.failure_class,
         g.last_error_code, g.last_error, g.first_failed_at, g.last_failed_at, g.session_id, g.token
     FROM gone AS g
@@ -138,11 +139,13 @@ lanes AS (
 noted AS (
     INSERT INTO attempt (
         job_id, attempt, outcome, host, slot, pid, started_at, exit_reason, signal,
-        peak_memory_bytes, cpu_seconds, error_class, error_code, error, stack, session_id, token)
+        peak_memory_bytes, cpu_seconds, error_class, error_code, error, stack, progress, session_id,
+        token)
     SELECT
-        e.job_id, e.before_attempt + 1, e.outcome, e.host, coalesce(e.slot, e.claim_slot),
+        e.job_id, least(e.before_attempt + 1::bigint, 2000000000), e.outcome, e.host, coalesce(e.slot, e.claim_slot),
         coalesce(e.pid, e.claim_pid), e.started_at, e.exit_reason, e.signal, e.peak_memory_bytes,
-        e.cpu_seconds, e.error_class, e.error_code, e.error, e.stack, e.session_id, e.token
+        e.cpu_seconds, e.error_class, e.error_code, e.error, e.stack, e.progress,
+        e.session_id, e.token
     FROM ended AS e
     WHERE e.outcome IS NOT NULL
 ),
@@ -152,6 +155,6 @@ bells AS MATERIALIZED (
         WHEN EXISTS (SELECT FROM ended WHERE goes_to IN ('front', 'lane')) THEN ring()
     END
 )
-SELECT e.job_id, e.token, e.goes_to, e.before_attempt + e.spent AS attempt,
+SELECT e.job_id, e.token, e.goes_to, e.before_attempt + e.spent::bigint AS attempt,
        (SELECT count(*) FROM bells) AS rung
 FROM ended AS e;

@@ -54,7 +54,8 @@ kept AS (
         session_id, token)
     SELECT
         g.id, g.type, g.queue, g.priority, g.key, g.subject, g.args, g.schema_version,
-        g.max_attempts, g.attempt + 1, g.crashes, g.run_at, g.created_at, g.started_at, now(),
+        g.max_attempts, least(g.attempt + 1::bigint, 2000000000), g.crashes, g.run_at, g.created_at,
+        g.started_at, now(),
         'succeeded', g.cancel_requested_at, g.progress,
         g.result::jsonb,
         g.failure_class, g.last_error_code, g.last_error, g.first_failed_at, g.last_failed_at,

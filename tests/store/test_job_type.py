@@ -28,6 +28,8 @@ GOOD: dict[str, Any] = {
     "key_ttl_seconds": 86_400.0,
     "owner": None,
     "link": "https://admin.example/{subject}",
+    "memory_bytes": 512 * 2**20,
+    "cpu_seconds": 120.0,
 }
 
 
@@ -48,6 +50,11 @@ def test_whole_seconds_are_seconds() -> None:
     ("field", "value"),
     [
         ("name", ""),
+        ("memory_bytes", 0),
+        ("memory_bytes", True),
+        ("memory_bytes", 2**61),
+        ("cpu_seconds", 0.0),
+        ("cpu_seconds", float("nan")),
         ("name", "x" * 201),
         ("name", "a\0b"),
         ("name", "a\ud800"),

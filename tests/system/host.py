@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from tests.waiting import until
 APPS = Path(__file__).with_name("apps")
 PROGRAM = (sys.executable, "-m", "jobctl")
 NOTHING: Mapping[str, str] = {}
+SABOTAGE = Path(__file__).with_name("sabotage.py")
 
 
 class Host:
@@ -36,11 +39,18 @@ class Host:
         app: str = "work",
         program: Sequence[str] = PROGRAM,
         environ: Mapping[str, str] = NOTHING,
+        without: str | None = None,
+        prefix: Sequence[str] = (),
+        terminal: int | None = None,
     ) -> None:
+        """`without` a guard of jobctl's (`sabotage.py`); `prefix` is put before the command;
+        `terminal` is its controlling terminal, in a session of its own."""
         self.name = name
         self.folder = folder / name
         self.folder.mkdir(mode=0o700, exist_ok=True)
         self.log = self.folder / "log"
+        if without is not None:
+            program = (sys.executable, str(SABOTAGE), without)
         command = [
             *program, "run", "--app", app, "--host", name,
             "--metrics-listen", "127.0.0.1:0", "--runtime-dir", str(self.folder),
@@ -51,11 +61,18 @@ class Host:
             "JOBCTL_DSN": dsn,
             "PYTHONPATH": os.pathsep.join([str(APPS), os.environ.get("PYTHONPATH", "")]),
             "JOBCTL_TEST_FOLDER": str(folder),
+            "JOBCTL_TEST_WITHOUT": without or "",
             **environ,
         }
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+                [*prefix, *command],
+                stdin=subprocess.DEVNULL if terminal is None else terminal,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                start_new_session=terminal is not None,
+                preexec_fn=None if terminal is None else _take_terminal,
             )
 
     @property
@@ -193,6 +210,11 @@ def jobs_of(dsn: str) -> Iterator[Jobs]:
         yield jobs
     finally:
         jobs.connection.close()
+
+
+def _take_terminal() -> None:
+    """Standard input becomes the controlling terminal of the new session."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def alive(pids: Sequence[int]) -> list[int]:

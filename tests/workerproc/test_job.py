@@ -37,6 +37,8 @@ def unique() -> str:
     key_ttl="2h",
     owner="billing",
     link="https://admin.example/{subject}",
+    memory="512MiB",
+    cpu="2m",
 )
 def send(ctx: Context, invoice_id: int, language: str = "vi") -> str:
     """Sends it."""
@@ -89,6 +91,8 @@ def test_what_is_declared_is_what_the_type_says() -> None:
         "key_ttl_seconds": 7_200.0,
         "owner": "billing",
         "link": "https://admin.example/{subject}",
+        "memory_bytes": 512 * 2**20,
+        "cpu_seconds": 120.0,
     }
     assert crawl.job_type.key_ttl_seconds is None
     assert send.retry.is_permanent(ValueError())
@@ -116,7 +120,9 @@ def test_the_defaults() -> None:
         ({"tmeout": "5s"}, "did you mean 'timeout'"),
         ({"prioritty": 1}, "did you mean 'priority'"),
         ({"max_attempts": 3}, r"retry=jobctl\.Retry\(max_attempts="),
-        ({"memory": "512MiB"}, "no option 'memory'"),
+        ({"memory": "much"}, "memory: 'much' is not an amount of memory"),
+        ({"memory": "1kB"}, "memory_bytes must be a whole number"),
+        ({"cpu": 0}, "cpu_seconds must be more than 0"),
         ({"ack": "early"}, "no option 'ack'"),
         ({"timeout": "soon"}, "timeout: 'soon' is not a duration"),
         ({"timeout": 0}, "timeout_seconds must be more than 0"),

@@ -1,0 +1,122 @@
+"""jobctl with one of its guards taken out: `python sabotage.py GUARD run ...`.
+
+A story that passes without its guard proves nothing. Here each guard can be taken out, on the
+supervisor's side by this program and in the slots by whatever app calls `take_out`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+
+def _hygiene() -> None:
+    from jobctl.workerproc.hygiene import Hygiene
+
+    Hygiene.check = lambda self, took_ns: None  # type: ignore[method-assign]
+
+
+def _aim() -> None:
+    from jobctl.workerproc.attempt import Attempts
+    from jobctl.workerproc.errors import SoftTimeout
+
+    def on_soft_timeout(self: Any, signum: int, frame: Any) -> None:
+        if self._inside:
+            raise SoftTimeout("aimed at nobody")
+
+    Attempts.on_soft_timeout = on_soft_timeout  # type: ignore[method-assign]
+
+
+def _hard_deadline() -> None:
+    from jobctl.supervisor.deadlines import Deadlines
+
+    honest = Deadlines._enforce
+
+    def enforce(self: Deadlines, slot: Any, running: Any, now_ns: int) -> None:
+        running.hard_seconds = 1e6
+        honest(self, slot, running, now_ns)
+
+    Deadlines._enforce = enforce  # type: ignore[method-assign]
+
+
+def _ceilings() -> None:
+    from jobctl.supervisor.ceilings import Ceilings
+
+    Ceilings.enforce = lambda self, now_ns: None  # type: ignore[method-assign]
+
+
+def _crash_budget() -> None:
+    from jobctl.supervisor import attempts, outcomes, reclaim
+
+    def decide(*given: Any, **named: Any) -> Any:
+        job, session, token, spent, policy, *rest = given
+        policy = replace(policy, max_crashes=1000, max_attempts=1000)
+        return outcomes.decide(job, session, token, spent, policy, *rest, **named)
+
+    for module in (attempts, reclaim):
+        vars(module)["decide"] = decide
+
+
+def _give_up_on_unkillable() -> None:
+    from jobctl.supervisor.fleet import Fleet
+
+    Fleet._give_up = lambda self, slot: None  # type: ignore[method-assign]
+
+
+def _poison_row() -> None:
+    from jobctl.supervisor import dispatch
+
+    def ungivable(claimed: Any, error: Exception) -> Any:
+        raise error
+
+    dispatch._ungivable = ungivable
+
+
+def _settle_apart() -> None:
+    from jobctl.supervisor.settle import Settler
+
+    async def write_together(self: Any, batch: Any, write: Any) -> None:
+        if batch:
+            await write(batch)
+
+    Settler._write_apart = write_together  # type: ignore[method-assign]
+
+
+def _patience() -> None:
+    from jobctl.supervisor.stopping import Stop
+
+    begin = Stop.begin
+
+    def patiently(self: Stop, because: str, now: float, patience: float) -> bool:
+        return begin(self, because, now, 1e6)
+
+    Stop.begin = patiently  # type: ignore[method-assign]
+
+
+GUARDS: dict[str, Callable[[], None]] = {
+    "hygiene": _hygiene,
+    "aim": _aim,
+    "hard deadline": _hard_deadline,
+    "ceilings": _ceilings,
+    "crash budget": _crash_budget,
+    "give up on unkillable": _give_up_on_unkillable,
+    "poison row": _poison_row,
+    "settle apart": _settle_apart,
+    "patience": _patience,
+}
+
+
+def take_out(guard: str) -> None:
+    """Of this process; nothing if there is no name."""
+    if guard:
+        GUARDS[guard]()
+
+
+if __name__ == "__main__":
+    take_out(sys.argv.pop(1))
+    from jobctl.cli import main
+
+    sys.argv[0] = "jobctl"
+    main()
