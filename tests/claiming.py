@@ -96,6 +96,7 @@ def claim(
         session=session,
         first_token=first,
         backstop=backstop,
+        most_bytes=2**20,
     )
     claimed = [Claimed.from_row(session, monotonic_ns(), row) for row in rows]
     return sorted(claimed, key=lambda one: one.seq)

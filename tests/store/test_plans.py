@@ -58,6 +58,7 @@ PLANS: dict[str, tuple[dict[str, Any], set[Scan]]] = {
             "session": SESSION,
             "first_token": 1,
             "backstop": 60.0,
+            "most_bytes": 2**20,
         },
         {READY, READY_BY_JOB, JOB},
     ),
@@ -134,6 +135,7 @@ class Host:
             session=SESSION,
             first_token=self.next_token,
             backstop=60.0,
+            most_bytes=2**20,
         )
         self.next_token += most
         held = [Claimed.from_row(SESSION, 0, row) for row in rows]
