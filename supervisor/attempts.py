@@ -47,15 +47,14 @@ class Attempts:
     def __init__(
         self,
         host: str,
-        settler: Settler,
         code: Code,
         metrics: Metrics,
         log: Log,
     ) -> None:
-        self.dispatcher: Dispatcher | None = None  # set once both exist
+        self.dispatcher: Dispatcher  # both are set once they exist
+        self.settler: Settler
         self.interrupted = 0
         self._host = host
-        self._settler = settler
         self._code = code
         self._metrics = metrics
         self._log = log
@@ -64,19 +63,19 @@ class Attempts:
 
     def on_done(self, slot: Slot, running: Running, done: Done) -> None:
         """The common case, and the hot one: the slot is fed first, then the books are kept."""
-        dispatcher = cast(Dispatcher, self.dispatcher)
+        dispatcher = self.dispatcher
         dispatcher.feed(slot)
         claimed = cast(Claimed, running.claim)
         seconds = (done.ended_ns - done.started_ns) / 1e9
         dispatcher.finished(claimed, seconds)
-        self._settler.settle(Success(claimed))
+        self.settler.settle(Success(claimed))
         series = self._metrics.of(claimed.queue, claimed.type)
         series.started((done.started_ns - claimed.claimed_ns) / 1e9)
         series.ended("succeeded", seconds)
 
     def on_ended(self, slot: Slot, running: Running, body: Mapping[str, Any]) -> None:
         """Ended with a result, or not well; `body` was checked by the fleet."""
-        dispatcher = cast(Dispatcher, self.dispatcher)
+        dispatcher = self.dispatcher
         dispatcher.feed(slot)
         claimed = cast(Claimed, running.claim)
         seconds = max(0.0, (body["ended_ns"] - body["started_ns"]) / 1e9)
@@ -84,7 +83,7 @@ class Attempts:
         series = self._metrics.of(claimed.queue, claimed.type)
         series.started((body["started_ns"] - claimed.claimed_ns) / 1e9)
         if body["outcome"] == "succeeded":
-            self._settler.settle(Success(claimed, body.get("result")))
+            self.settler.settle(Success(claimed, body.get("result")))
             series.ended("succeeded", seconds)
             return
         if body["outcome"] == "timeout":
@@ -114,7 +113,7 @@ class Attempts:
             self.interrupted += 1
         if death.reason in (Reason.TIMEOUT, Reason.CPU):
             self._metrics.of(claimed.queue, claimed.type).killed("hard")
-        cast(Dispatcher, self.dispatcher).finished(claimed, seconds)
+        self.dispatcher.finished(claimed, seconds)
         self._judge(claimed, cause, slot.generation, details, seconds)
 
     # The dispatcher reports ---------------------------------------------------------------------
@@ -130,7 +129,7 @@ class Attempts:
                 session, monotonic_ns(), "", 0, "", 0, job, token, "", None, None, 0, 0, 0,
                 None, None, "{}", 0.0, 0.0, None,
             )  # fmt: skip
-            self._settler.settle(Other(claimed, Ending(job, session, token, "front")))
+            self.settler.settle(Other(claimed, Ending(job, session, token, "front")))
 
     # Settle reports -----------------------------------------------------------------------------
 
@@ -196,7 +195,7 @@ class Attempts:
         if ending.outcome is not None:
             took = seconds if details else None
             self._metrics.of(claimed.queue, claimed.type).ended(ending.outcome, took)
-        self._settler.settle(Other(claimed, ending))
+        self.settler.settle(Other(claimed, ending))
 
     def _finished(self, claimed: Claimed, state: str, attempts: int) -> None:
         age = claimed.age + (monotonic_ns() - claimed.claimed_ns) / 1e9

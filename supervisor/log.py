@@ -91,3 +91,8 @@ def _as_json(moment: str, level: int, event: str, sentence: str, fields: dict[st
     known = {name: value for name, value in fields.items() if name != "line"}
     line = {**known, "time": moment, "level": _LEVEL[level], "event": event, "message": sentence}
     return json.dumps(line, default=str, ensure_ascii=True)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without what libpq adds on further lines."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

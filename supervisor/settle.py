@@ -232,16 +232,16 @@ class Settler:
             sessions=[one.claimed.session_id for one in missing],
             tokens=[one.claimed.token for one in missing],
         )
-        fates = {(row[0], row[1]): row[2] for row in rows}
+        fates = {(row[0], row[1]): row[2:] for row in rows}
         for one in missing:
-            fate = fates.get((one.claimed.job_id, one.claimed.token))
-            if fate == "locked":
+            locked, outcome, state = fates[one.claimed.job_id, one.claimed.token]
+            if locked:
                 self._step_aside(one, LOCKED_SECONDS)
-            elif fate == "succeeded":  # by the handler itself perhaps, whatever it did then
-                self._settled(one, fate)
-            elif isinstance(one, Other) and fate == one.ending.outcome:
+            elif state == "succeeded":  # by the handler itself perhaps, whatever it did then
+                self._settled(one, "succeeded")
+            elif isinstance(one, Other) and outcome == one.ending.outcome:
                 # Also what never started: it leaves no trace, and there was nothing to lose.
-                self._settled(one, one.ending.place)
+                self._settled(one, "cancelled" if state == "cancelled" else one.ending.place)
             else:
                 self._lost(one)
 

@@ -26,7 +26,7 @@ from jobctl.store.cron_spec import CronSpec
 from jobctl.store.dsn import DsnError, conninfo
 from jobctl.store.errors import SchemaError
 from jobctl.store.job_type import JobType
-from jobctl.store.link import DISPATCH_SETTINGS, Link, Row, patience_of
+from jobctl.store.link import DISPATCH_SETTINGS, Link, patience_of
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.annotate import Annotations
 from jobctl.supervisor.attempts import Attempts
@@ -35,7 +35,7 @@ from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
 from jobctl.supervisor.condition import Condition
 from jobctl.supervisor.control import ControlServer
-from jobctl.supervisor.cron import FIRED, MISSED, Cron
+from jobctl.supervisor.cron import Cron
 from jobctl.supervisor.crons import Crons
 from jobctl.supervisor.deadlines import Deadlines
 from jobctl.supervisor.dispatch import Dispatcher
@@ -45,16 +45,17 @@ from jobctl.supervisor.fleet import Fleet, FleetSettings
 from jobctl.supervisor.http import HttpServer, health
 from jobctl.supervisor.identity import Identity
 from jobctl.supervisor.leader import FROZEN_AFTER, Leader
+from jobctl.supervisor.leading import Leading
 from jobctl.supervisor.leases import Lease
 from jobctl.supervisor.listener import Death, LoadFailure, Notice, Reason
-from jobctl.supervisor.log import Log
+from jobctl.supervisor.log import Log, first_line
 from jobctl.supervisor.metrics import Metrics
 from jobctl.supervisor.outcomes import Failed, HandedBack, Unrunnable
 from jobctl.supervisor.reclaim import reclaim
 from jobctl.supervisor.remarks import Remarks
 from jobctl.supervisor.report import Report
 from jobctl.supervisor.settings import Settings
-from jobctl.supervisor.settle import Settlement, Settler
+from jobctl.supervisor.settle import Settler
 from jobctl.supervisor.signals import Intent, Signals
 from jobctl.supervisor.slot import Running, Slot
 from jobctl.supervisor.stopping import Phase, Stop
@@ -99,7 +100,6 @@ class Supervisor:
         self._code = Code()
         self._crons = Crons(crons)
         self._hand_back_at = 0.0
-        self._unrunnable: frozenset[tuple[str, int]] = frozenset()  # that was said already
         self._was_ready = False
         self._some_ready = False
 
@@ -116,10 +116,9 @@ class Supervisor:
             "lease": link("lease"),
             "lead": link("lead", idle_session_timeout=FROZEN_AFTER),
         }
-        self._settler = Settler(self._links["settle"], self)
-        self._attempts = Attempts(
-            settings.host, self._settler, self._code, self._metrics, self._log
-        )
+        self._attempts = Attempts(settings.host, self._code, self._metrics, self._log)
+        self._settler = Settler(self._links["settle"], self._attempts)
+        self._attempts.settler = self._settler
         self._dispatcher = Dispatcher(
             self._links["claim"], self, self._code, settings.queues, settings.max_reserve
         )
@@ -128,8 +127,9 @@ class Supervisor:
             self._links["lease"], self, self._identity, settings.lease, settings.slots,
             settings.queues, settings.schema,
         )  # fmt: skip
-        self._cron = Cron(self)
-        duties = all_duties(self, self._cron, settings.lease, settings.history_keep)
+        self._leading = Leading(self._settler, self._condition, self._metrics, self._log)
+        self._cron = Cron(self._leading)
+        duties = all_duties(self._leading, self._cron, settings.lease, settings.history_keep)
         self._metrics.know_duties(duty.name for duty in duties)
         self._leader = Leader(
             self._links["lead"],
@@ -476,7 +476,7 @@ class Supervisor:
         self._condition.seen_at = monotonic()
 
     def on_refused(self, statement: str, error: psycopg.Error) -> None:
-        self._log.say(Event.DATABASE_REFUSED, statement=statement, error=_line(error))
+        self._log.say(Event.DATABASE_REFUSED, statement=statement, error=first_line(error))
 
     # What the lease tells (leases.py) ------------------------------------------------------------
 
@@ -504,7 +504,7 @@ class Supervisor:
 
     async def on_earlier_sessions_dead(self, count: int, link: Link) -> None:
         self._log.say(Event.EARLIER_SESSIONS_DEAD, count=count)
-        await reclaim(link, self.settle, self.pending)
+        await reclaim(link, self._leading.settle, self._leading.pending)
 
     def on_renewal(self, result: str) -> None:
         self._metrics.renewed(result)
@@ -529,61 +529,7 @@ class Supervisor:
         self._cron.look_again()
         self._leader.hurry("cron")
 
-    # What settle and the leader tell (settle.py, duties.py) --------------------------------------
-
-    def on_settled(self, settlement: Settlement, place: str) -> None:
-        self._attempts.on_settled(settlement, place)
-
-    def on_lost(self, settlement: Settlement) -> None:
-        self._attempts.on_lost(settlement)
-
-    def on_unstorable(self, settlement: Settlement, error: str) -> None:
-        self._attempts.on_unstorable(settlement, error)
-
-    def on_settle_refused(self, error: str) -> None:
-        self._attempts.on_settle_refused(error)
-
-    def settle(self, settlement: Settlement) -> None:
-        self._settler.settle(settlement)
-
-    def pending(self, session: int, token: int) -> bool:
-        return (session, token) in self._settler.tokens()
-
-    def database_was_away_at(self) -> float:
-        return self._condition.away_at
-
-    def on_sessions_expired(self, hosts: list[str]) -> None:
-        self._log.say(Event.SESSIONS_EXPIRED, hosts=", ".join(sorted(set(hosts))))
-
-    def on_clock_set(self, seconds: float) -> None:
-        self._log.say(Event.CLOCK_SET, seconds=round(seconds, 1))
-
-    def on_gauges(self, rows: list[Row]) -> None:
-        self._metrics.backlog((q, state, jobs, age) for q, state, jobs, age in rows)
-
-    def on_unrunnable(self, rows: list[Row]) -> None:
-        self._metrics.unrunnable(sum(row[3] for row in rows))
-        waiting = {(row[0], row[1]): row for row in rows}
-        for kind, (type_, version, _, jobs, because) in waiting.items():
-            if kind not in self._unrunnable:
-                self._log.say(
-                    Event.UNRUNNABLE, type=type_, version=version, jobs=jobs, because=because
-                )
-        self._unrunnable = frozenset(waiting)
-
-    def on_oldest_transaction(self, seconds: float) -> None:
-        self._metrics.oldest_transaction(seconds)
-
-    def on_crons(self, late: Mapping[str, float]) -> None:
-        self._metrics.crons(late)
-
-    def on_fired(self, name: str, result: str, times: int, lag: float | None) -> None:
-        self._metrics.cron_fired(name, result, times, lag)
-        event = {FIRED: Event.CRON_FIRED, MISSED: Event.CRON_MISSED}.get(result, Event.CRON_SKIPPED)
-        self._log.say(event, name=name, times=times, lag=lag)
-
-    def on_cron_failed(self, name: str, error: BaseException) -> None:
-        self._log.say(Event.CRON_FAILED, name=name, error=_line(error))
+    # What the leader tells (leader.py) ------------------------------------------------------------
 
     def _declare_crons(self) -> None:
         """Once there is a session and the app is known, and whenever either is another."""
@@ -601,7 +547,7 @@ class Supervisor:
 
     def _on_duty_failed(self, duty: str, error: BaseException) -> None:
         self._metrics.duty_failed(duty)
-        self._log.say(Event.DUTY_FAILED, duty=duty, error=_line(error))
+        self._log.say(Event.DUTY_FAILED, duty=duty, error=first_line(error))
 
     # Links ---------------------------------------------------------------------------------------
 
@@ -647,7 +593,3 @@ class Supervisor:
 
     async def _status(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._report.state()
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
