@@ -46,7 +46,7 @@ ended AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS c
     CROSS JOIN LATERAL (
-        SELECT o.attempt, o.queue, o.priority, o.type, o.cancel_requested_at
+        SELECT o.attempt, o.progress, o.queue, o.priority, o.type, o.cancel_requested_at
         FROM job AS o
         WHERE o.id = t.job_id
         LIMIT 1
