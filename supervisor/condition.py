@@ -16,7 +16,7 @@ class Condition:
     another_leads: bool = False  # at the last renewal some other host did
     led: bool = False  # this host led and does so no more
     seen_at: float = 0.0  # PostgreSQL answered
-    away_at: float = 0.0  # the last moment at which a connection, or this process, was not there
+    away_at: float = 0.0  # boottime: when a connection, or this process, was last not there
     turned_at: float = 0.0  # the loop turned
 
     @property

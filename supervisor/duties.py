@@ -11,6 +11,7 @@ from psycopg import errors, sql
 from jobctl.store.link import Link, Row
 from jobctl.supervisor.cron import Cron, Watcher
 from jobctl.supervisor.leader import Duty
+from jobctl.supervisor.leases import boottime
 from jobctl.supervisor.reclaim import reclaim
 from jobctl.supervisor.settle import Settlement
 
@@ -39,7 +40,7 @@ class Fleetwide(Watcher, Protocol):
         """Whether this claim's ending waits to be written here."""
 
     def database_was_away_at(self) -> float:
-        """The last moment (monotonic) at which a connection of this host was not there, or at which
+        """The last moment (boottime) at which a connection of this host was not there, or at which
         this host was not."""
 
     def on_sessions_expired(self, hosts: list[str]) -> None:
@@ -68,7 +69,7 @@ class Reaper:
     promoted standby has been running for long), or because the database's clock was set.
     """
 
-    def __init__(self, fleet: Fleetwide, lease: float, clock: Callable[[], float] = monotonic):
+    def __init__(self, fleet: Fleetwide, lease: float, clock: Callable[[], float] = boottime):
         self._fleet = fleet
         self._patience = lease + AMNESTY_SECONDS
         self._clock = clock

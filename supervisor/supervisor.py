@@ -46,7 +46,7 @@ from jobctl.supervisor.http import HttpServer, health
 from jobctl.supervisor.identity import Identity
 from jobctl.supervisor.leader import FROZEN_AFTER, Leader
 from jobctl.supervisor.leading import Leading
-from jobctl.supervisor.leases import Lease
+from jobctl.supervisor.leases import Lease, boottime
 from jobctl.supervisor.listener import Death, LoadFailure, Notice, Reason
 from jobctl.supervisor.log import Log, first_line
 from jobctl.supervisor.metrics import Metrics
@@ -96,7 +96,7 @@ class Supervisor:
         )
         self._stop = Stop()
         self._exit_code = EXIT_DONE
-        self._condition = Condition(turned_at=monotonic(), away_at=monotonic())
+        self._condition = Condition(turned_at=monotonic(), away_at=boottime())
         self._code = Code()
         self._crons = Crons(crons)
         self._hand_back_at = 0.0
@@ -556,7 +556,7 @@ class Supervisor:
 
     def _on_link(self, link: str, error: str | None) -> None:
         """A connection was lost, or (None) is there again."""
-        self._condition.away_at = monotonic()
+        self._condition.away_at = boottime()
         if error is None:
             self._log.say(Event.DATABASE_BACK, link=link)
         else:

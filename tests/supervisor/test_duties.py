@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -12,7 +13,9 @@ import psycopg
 from jobctl.store.dsn import conninfo
 from jobctl.store.link import Link, Row
 from jobctl.store.statements import sql
-from jobctl.supervisor.duties import GAUGES_SECONDS, Gauges, promote
+from jobctl.supervisor.duties import AMNESTY_SECONDS, GAUGES_SECONDS, Gauges, Reaper, promote
+from jobctl.supervisor.leases import boottime
+from jobctl.supervisor.settle import Settlement
 
 
 class Told:
@@ -30,6 +33,49 @@ class Told:
 
     def on_oldest_transaction(self, seconds: float) -> None:
         assert seconds >= 0
+
+
+class Judged(Told):
+    """What the reaper asks and tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away_at = float("-inf")
+        self.expired: list[str] = []
+        self.steps: list[float] = []
+        self.settled: list[Settlement] = []
+
+    def database_was_away_at(self) -> float:
+        return self.away_at
+
+    def on_sessions_expired(self, hosts: list[str]) -> None:
+        self.expired += hosts
+
+    def on_clock_set(self, seconds: float) -> None:
+        self.steps.append(seconds)
+
+    def settle(self, settlement: Settlement) -> None:
+        self.settled.append(settlement)
+
+    def pending(self, session: int, token: int) -> bool:
+        return False
+
+
+PATIENCE = 0.5  # seconds of amnesty in these tests: a lease, and nothing added
+
+
+def reaper(fleet: Judged, clock: Callable[[], float] = boottime) -> Reaper:
+    return Reaper(fleet, PATIENCE - AMNESTY_SECONDS, clock)  # type: ignore[arg-type]
+
+
+def register(connection: psycopg.Connection, renewed: str, lease: str = "1 min") -> None:
+    """A session that was renewed then."""
+    connection.execute(
+        "INSERT INTO jobctl.session (id, host, pid, version, slots, renewed_at, expires_at)"
+        " SELECT 1, 'one', 1, '0', 1, t, t + %s::interval"
+        " FROM (SELECT now() + %s::interval AS t) AS x",
+        (lease, renewed),
+    )
 
 
 def step(dsn: str, do: Callable[[Link], Awaitable[Any]]) -> Any:
@@ -106,3 +152,65 @@ def test_counting_is_the_rarer_the_longer_it_takes(database: str) -> None:
 
     assert step(database, gauges.step) == GAUGES_SECONDS
     assert 22 < step(database, slowly) < 60
+
+
+def test_nobody_is_judged_before_all_had_time_to_come_back(database: str) -> None:
+    """The amnesty, from the last moment at which PostgreSQL was away from this host."""
+    fleet = Judged()
+    fleet.away_at = boottime()
+    judge = reaper(fleet)
+    with psycopg.connect(database, autocommit=True) as connection:
+        register(connection, "-1 hour")
+
+        async def twice(link: Link) -> None:
+            await judge.step(link)
+            assert fleet.expired == []
+            fleet.away_at -= PATIENCE
+            await judge.step(link)
+
+        step(database, twice)
+    assert fleet.expired == ["one"]
+
+
+def test_the_databases_clock_is_set_forward(database: str) -> None:
+    """Leases are over that were not: an amnesty. Deadlines move along, those of before only."""
+    fleet = Judged()
+    behind = 0.0
+    judge = reaper(fleet, lambda: boottime() - behind)
+    with psycopg.connect(database, autocommit=True) as connection:
+        register(connection, "-1 hour")
+        connection.execute("SET search_path = jobctl")
+        connection.execute(
+            "INSERT INTO claim VALUES (1, 1, 1, now() - interval '1 hour', now() - interval '1 s'),"
+            " (2, 1, 2, now() + interval '1 hour', now() + interval '2 hours')"
+        )
+
+        async def twice(link: Link) -> None:
+            nonlocal behind
+            fleet.away_at = boottime()
+            await judge.step(link)
+            fleet.away_at = float("-inf")
+            behind = 3600.0  # what the database's clock looks like to whoever did not jump
+            await judge.step(link)
+
+        step(database, twice)
+        assert fleet.expired == []
+        (seconds,) = fleet.steps
+        assert 3599 < seconds < 3601
+        rows = connection.execute(
+            "SELECT job_id, round(extract(epoch FROM deadline_at - now()) / 3600)::int FROM claim"
+        ).fetchall()
+        assert rows == [(2, 2), (1, 1)]
+
+
+def test_a_lease_of_the_future_begins_now(database: str) -> None:
+    """The clock was set back; a host that died just then would keep its jobs for the difference."""
+    fleet = Judged()
+    with psycopg.connect(database, autocommit=True) as connection:
+        register(connection, "1 hour")
+        step(database, reaper(fleet).step)
+        row = connection.execute(
+            "SELECT renewed_at <= clock_timestamp(), expires_at - renewed_at FROM jobctl.session"
+        ).fetchone()
+        assert row == (True, timedelta(minutes=1))
+    assert fleet.expired == []
