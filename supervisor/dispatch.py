@@ -31,7 +31,7 @@ from jobctl.supervisor.pace import Pace
 from jobctl.supervisor.slot import Running, Slot
 from jobctl.workerproc.frames import FRAME_LIMIT, Job, pack_job
 
-#: Larger arguments are not fetched: no frame carries them.
+#: Larger arguments are not fetched (`claim.sql` has the number too): no frame carries them.
 LARGEST_ARGS = FRAME_LIMIT - 16 * 1024
 #: How long a claimed job may wait for a slot before it is handed back.
 MOMENT_SECONDS = 0.15
@@ -249,7 +249,6 @@ class Dispatcher:
                 session=session,
                 first_token=token,
                 backstop=self.backstop,
-                most_bytes=LARGEST_ARGS,
             )
         except BaseException:
             self._doorbell.failed()

@@ -7,8 +7,9 @@
 --   long as the connection lives.
 -- Parameters: queues, priorities, lanes, marks, limits (one element a lane), most, session,
 --   first_token (tokens are counted by the client: a sequence can hand out one twice after a
---   crash), backstop (seconds; the longest that any known type may hold a claim), most_bytes
---   (larger args, which only raw SQL can have written, come as an empty text: they are not run).
+--   crash), backstop (seconds; the longest that any known type may hold a claim).
+-- Args that no frame carries (8 MiB, less a little), which only raw SQL can have written, come as an
+-- empty text: they are not run.
 -- The CTE `run` is what the slot needs; no timestamp and no decoded JSON leaves here, so that one
 -- strange row cannot spoil the batch.
 WITH pick AS MATERIALIZED (
@@ -48,6 +49,6 @@ held AS (
 )
 SELECT queue, priority, lane, seq, job_id, token, type, key, subject, schema_version, attempt,
        crashes, max_attempts, timeout_seconds,
-       CASE WHEN octet_length(args) > %(most_bytes)s THEN '' ELSE args END AS args,
+       CASE WHEN octet_length(args) > 8372224 THEN '' ELSE args END AS args,
        waited, age, elapsed
 FROM run;

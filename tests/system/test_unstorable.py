@@ -11,6 +11,8 @@ import psycopg
 import pytest
 
 from jobctl.store.migrate import migrate
+from jobctl.store.statements import sql
+from jobctl.supervisor.dispatch import LARGEST_ARGS
 from tests.system.apps.awkward_things import ERRORS, RESULTS
 from tests.system.host import Host, Hosts, Jobs, jobs_of
 from tests.waiting import until
@@ -226,6 +228,11 @@ def insert(jobs: Jobs, columns: dict[str, str]) -> int:
     ).fetchone()
     assert inserted is not None
     return int(inserted["id"])
+
+
+def test_what_a_claim_leaves_out_is_what_no_frame_carries() -> None:
+    """The number stands in the statement as well as in the code."""
+    assert f"octet_length(args) > {LARGEST_ARGS} " in sql("claim")
 
 
 def test_the_corpus_is_what_it_says() -> None:
