@@ -78,26 +78,26 @@ def claim(
     most: int = 1000,
     only: Sequence[tuple[str, int, str]] | None = None,
     backstop: float = BACKSTOP_SECONDS,
+    text: str | None = None,
 ) -> list[Claimed]:
-    """Claims from all lanes, from 0; by the order of their numbers."""
+    """Claims from all lanes, from 0; by the order of their numbers. `text`: another statement."""
     asked = lanes(connection) if only is None else only
     first = next(_tokens)
     for _ in range(most):
         next(_tokens)
-    rows = run(
-        connection,
-        "claim",
-        queues=[queue for queue, _, _ in asked],
-        priorities=[priority for _, priority, _ in asked],
-        lanes=[name for _, _, name in asked],
-        marks=[0] * len(asked),
-        limits=[most] * len(asked),
-        most=most,
-        session=session,
-        first_token=first,
-        backstop=backstop,
-        most_bytes=2**20,
-    )
+    parameters = {
+        "queues": [queue for queue, _, _ in asked],
+        "priorities": [priority for _, priority, _ in asked],
+        "lanes": [name for _, _, name in asked],
+        "marks": [0] * len(asked),
+        "limits": [most] * len(asked),
+        "most": most,
+        "session": session,
+        "first_token": first,
+        "backstop": backstop,
+        "most_bytes": 2**20,
+    }
+    rows = connection.execute((text or sql("claim")).encode(), parameters).fetchall()
     claimed = [Claimed.from_row(session, monotonic_ns(), row) for row in rows]
     return sorted(claimed, key=lambda one: one.seq)
 

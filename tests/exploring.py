@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, Verbosity, settings
 
 SOAK = int(os.environ.get("JOBCTL_TEST_SOAK", "1"))
 
@@ -21,4 +21,17 @@ def explore(examples: int, steps: int = 50) -> settings:
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
+    )
+
+
+def find(examples: int, steps: int = 40) -> settings:
+    """For a control, which only has to fail: the same examples always, and the first that fails
+    will do, however large it is."""
+    return settings(
+        explore(examples, steps),
+        derandomize=True,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        verbosity=Verbosity.quiet,
+        print_blob=False,
     )

@@ -1,13 +1,16 @@
 -- settle_missing: what became of claims whose settling returned nothing.
--- fate 'locked': the claim is still there, somebody holds its row or the job's: settle it again.
---   A word of an outcome: this very claim has been settled, and so (a COMMIT whose answer was lost,
---   the handler's own transaction, or somebody who ended it for us). NULL: the claim was lost.
+-- locked: the claim is still there, somebody holds its row or the job's: settle it again.
+-- outcome, state: this very claim has been settled (a COMMIT whose answer was lost, the handler's own
+--   transaction, or somebody who ended it for us): how its attempt is recorded, and how its job is in
+--   history. Both NULL: the claim was lost, or it never started and was handed back.
 -- Index: the primary keys of claim and job, history_by_id, attempt_by_job.
 -- Parameters: jobs, sessions, tokens (arrays of the same length).
 SELECT
     a.job_id,
     a.token,
-    CASE WHEN c.job_id IS NOT NULL THEN 'locked' ELSE coalesce(t.outcome, h.state) END AS fate
+    c.job_id IS NOT NULL AS locked,
+    t.outcome,
+    h.state
 FROM unnest(%(jobs)s::bigint[], %(sessions)s::bigint[], %(tokens)s::bigint[])
     AS a (job_id, session_id, token)
 LEFT JOIN LATERAL (

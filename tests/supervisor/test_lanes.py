@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import Phase, Verbosity, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from jobctl.supervisor.lanes import Below, Lanes, Look, Plan
-from tests.exploring import explore
+from tests.exploring import explore, find
 from tests.supervisor.lane_machine import OWN, LaneMachine
-
-#: A control only has to fail: nobody needs its smallest counter-example.
-FIND = settings(
-    explore(2_000, steps=40),
-    derandomize=True,
-    phases=[Phase.generate],
-    verbosity=Verbosity.quiet,
-    print_blob=False,
-)
 
 
 def test_no_order_of_events_strands_a_job_or_claims_it_twice() -> None:
@@ -104,4 +94,4 @@ class NoForgettingAtReconnect(_Plain):
 def test_without_one_of_the_rules_something_is_stranded(broken: type[LaneMachine]) -> None:
     """Each rule is needed: the exploration finds a counter-example without it."""
     with pytest.raises(AssertionError, match=r"stranded|may be there"):
-        run_state_machine_as_test(broken, settings=FIND)
+        run_state_machine_as_test(broken, settings=find(2_000))
