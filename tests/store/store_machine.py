@@ -7,9 +7,7 @@ what it has spent, who holds it, who holds its key.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import count
 from types import MappingProxyType
 from typing import Any
@@ -23,92 +21,26 @@ from jobctl.store.enqueue import enqueue
 from jobctl.store.statements import sql
 from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.lanes import FRONT
-from jobctl.supervisor.outcomes import (
-    UNREGISTERED,
-    Cancelled,
-    Cause,
-    Crashed,
-    Ending,
-    Failed,
-    HandedBack,
-    Interrupted,
-    Lost,
-    Snoozed,
-    TimedOut,
-    Unrunnable,
-    decide,
-)
+from jobctl.supervisor.outcomes import Cause, Ending, Lost, decide
 from tests import claiming
 from tests.claiming import Connection, violations
-
-TYPES = ("t", "u")
-SESSIONS = 2
-#: No delay ends by itself while an example runs.
-LATER = 3600.0
-
-CAUSES: tuple[Cause, ...] = (
-    Failed("E", "why", retry_after=LATER),
-    Failed("E", "why", permanent=True),
-    TimedOut("hard", "too long"),
-    Crashed("killed"),
-    Snoozed(LATER),
-    Cancelled(),
-    Interrupted("drain"),
-    HandedBack(),
-    Unrunnable(),
+from tests.store.store_model import (
+    LATER,
+    POLICY,
+    SESSIONS,
+    STANDS,
+    TABLES,
+    Job,
+    Open,
+    a_cause,
+    a_key,
+    a_success_or_cause,
+    a_type,
+    in_turn,
+    several,
+    some_jobs,
+    which,
 )
-#: Backoff is chance: not in the model.
-POLICY = UNREGISTERED.__class__(
-    **{**UNREGISTERED.to_dict(), "min_backoff_seconds": LATER, "max_attempts": 4}
-)
-STANDS = {
-    "retry": "retrying", "snooze": "scheduled", "dead": "dead", "cancelled": "cancelled",
-    "front": "queued", "lane": "queued",
-}  # fmt: skip
-
-EVERYTHING = (
-    "job", "ready", "scheduled", "claim", "blocked", "dead", "history", "attempt", "job_key",
-    "session", "lane",
-)  # fmt: skip
-
-which = st.integers(0, 1_000)
-a_type = st.sampled_from(TYPES)
-a_key = st.runner().flatmap(lambda machine: st.sampled_from(machine.key_names))
-a_cause = st.sampled_from(CAUSES)
-a_success_or_cause = st.sampled_from((None, *CAUSES))
-several = st.lists(a_success_or_cause, min_size=1, max_size=6)
-some_jobs = st.lists(
-    st.tuples(a_type, a_key, st.sampled_from([0, 0, 3]), st.sampled_from([False, False, True])),
-    min_size=1,
-    max_size=5,
-)
-
-
-@dataclass
-class Job:
-    """What the model knows of a job. `turn`: its number in its lane, while it is queued."""
-
-    type: str
-    key: str | None
-    priority: int
-    state: str
-    turn: int = 0
-    lane: str = ""
-    attempt: int = 0
-    crashes: int = 0
-    cancel: bool = False
-    holder: Claimed | None = None
-    notes: Counter[str] = field(default_factory=Counter)  # recorded attempts by outcome
-
-
-@dataclass
-class Open:
-    """A producer's open transaction: what is there once it commits."""
-
-    connection: Connection
-    jobs: dict[int, Job] = field(default_factory=dict)
-    keys: dict[tuple[str, str], int] = field(default_factory=dict)
-    begun: bool = False
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -120,13 +52,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.broken = False
         self.admin = claiming.connect(self.dsn, {"lock_timeout": "20ms"})
         self.host = claiming.connect(self.dsn)
         self.locker = claiming.connect(self.dsn)
         self.producers = [Open(claiming.connect(self.dsn, {})) for _ in range(2)]
         with self.admin.transaction():
-            for table in EVERYTHING:
+            for table in TABLES:
                 self.admin.execute(f"DELETE FROM {table}".encode())  # noqa: S608
         self.jobs: dict[int, Job] = {}
         self.keys: dict[tuple[str, str], tuple[int, bool]] = {}  # job, and whether it is over
@@ -502,7 +433,7 @@ class StoreMachine(RuleBasedStateMachine):
         """From all lanes, the highest and the oldest first."""
         session_id = list(self.sessions)[session % len(self.sessions)]
         queued = [job_id for job_id, job in self.jobs.items() if job.state == "queued"]
-        expected = sorted(queued, key=lambda job_id: _order(self.jobs[job_id]))[:most]
+        expected = sorted(queued, key=lambda job_id: in_turn(self.jobs[job_id]))[:most]
         text = self.altered.get("claim")
         held = claiming.claim(self.host, session_id, most, text=text)
         assert {one.job_id for one in held} == set(expected)
@@ -574,10 +505,3 @@ class StoreMachine(RuleBasedStateMachine):
                     self.keys[job.type, job.key] = (one.job_id, True)
             case _:
                 job.state = STANDS[place]
-
-
-def _order(job: Job) -> tuple[Any, ...]:
-    """As `claiming.lanes` asks: own lanes by priority, the front first; then lanes of types."""
-    if job.lane.startswith("type:"):
-        return (1, job.priority, job.lane, job.turn)
-    return (0, -job.priority, job.lane != FRONT, job.turn)

@@ -73,6 +73,7 @@ def test_without_the_unique_key_an_enqueue_is_caught(fresh_database: str) -> Non
     with connect(fresh_database, {}) as connection:
         connection.execute("ALTER TABLE job_key DROP CONSTRAINT job_key_pkey")
         connection.execute("CREATE INDEX job_key_pkey ON job_key (type, key)")
-    machine = type("Machine", (StoreMachine,), {"dsn": fresh_database, "key_names": tuple("abcdef")})
+    names = {"dsn": fresh_database, "key_names": tuple("abcdef")}
+    machine = type("Machine", (StoreMachine,), names)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         run_state_machine_as_test(machine, settings=FIND)

@@ -22,7 +22,7 @@ from tests.claiming import (
     violations,
     where,
 )
-from tests.supervisor.test_settle import Ear
+from tests.supervisor.settling import Ear
 
 GONE, ALIVE = 11, 22
 
