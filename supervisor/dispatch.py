@@ -14,6 +14,7 @@ import random
 import struct
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from time import monotonic, monotonic_ns
 from typing import Protocol
 
@@ -44,6 +45,9 @@ LATELY_DUE_SECONDS, PROMOTE_WHOLE_SECONDS = 10.0, 30.0
 LARGEST_PROMOTION = 1000
 #: The longest sleep between promotions; the next due time cuts it short.
 PROMOTE_SECONDS = 1.0
+#: So long after a reconnect nothing that the old connection had begun can still be committed: more
+#: than the `statement_timeout` of a link.
+STRAGGLERS_SECONDS = 12.0
 #: What PostgreSQL refuses for reasons of its own is asked again after this.
 REFUSED_SECONDS = 1.0
 
@@ -108,6 +112,7 @@ class Dispatcher:
         self._reread_at = 0.0
         self._promote_at = 0.0
         self._promote_whole_at = 0.0  # however long it has been due
+        self._compare_at = inf
 
     # What happens to it -------------------------------------------------------------------------
 
@@ -198,6 +203,9 @@ class Dispatcher:
             await self._alarm.wait(self._next_due())
 
     async def _turn(self) -> None:
+        if self._clock() >= self._compare_at:
+            await self._compare_claims()
+            self._compare_at = inf
         if self._clock() >= self._promote_at:
             await self._promote()
         if not self._hands.may_claim():
@@ -215,7 +223,7 @@ class Dispatcher:
                     return
 
     def _next_due(self) -> float:
-        due = self._promote_at
+        due = min(self._promote_at, self._compare_at)
         if self._hands.may_claim():
             due = min(due, self._reread_at)
             if len(self._lanes) and self._room() > 0:
@@ -357,10 +365,17 @@ class Dispatcher:
 
     async def _after_reconnect(self) -> None:
         """Nothing that rests on what the old connection said holds any more."""
-        self._link_generation = self._link.generation
         self._lanes.forget()
         self._doorbell.forget()
         self._reread_at = self._promote_at = self._promote_whole_at = 0.0
+        await self._compare_claims()
+        # And once more when the server has certainly given up what the old connection had sent: a
+        # claim may have been waiting for a lock while nobody was there to be told.
+        self._compare_at = self._clock() + STRAGGLERS_SECONDS
+        self._link_generation = self._link.generation  # not before: what failed is done again
+
+    async def _compare_claims(self) -> None:
+        """Kills what runs here and is not ours any more; hands back what is ours and not here."""
         # Claims are made by this task alone, so every claim with a token below this is either
         # known here or was made by a statement whose answer was lost.
         known = self._hands.holds() | self.reserve_tokens()

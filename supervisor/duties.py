@@ -159,7 +159,7 @@ class Gauges:
 
 async def promote(link: Link) -> float | None:
     """What every dispatcher does for itself, in case that none does."""
-    ((moved, _, _),) = await link.run("promote", most=LARGEST_SWEEP)
+    ((moved, _, _),) = await link.run("promote", most=LARGEST_SWEEP, within=None)
     return 0.0 if moved >= LARGEST_SWEEP else None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from signal import SIGKILL
 from time import monotonic_ns
@@ -68,6 +68,7 @@ class Fleet:
     def __init__(self, settings: FleetSettings, listener: Listener) -> None:
         self._settings = settings
         self._listener = listener
+        self._elders: Collection[int] = ()  # children that this process had before
         self._loop = asyncio.get_running_loop()
         self._patience = Patience(
             settings.dump_grace, settings.dump_quiet, settings.unkillable_after
@@ -110,6 +111,7 @@ class Fleet:
 
     def start(self) -> None:
         """Becomes the subreaper of everything below and asks for the template and the slots."""
+        self._elders = strays.children()
         linux.adopt_orphans()
         abandoned = strays.kill_abandoned()
         if abandoned:
@@ -260,9 +262,12 @@ class Fleet:
         self._unkillable.clear()
 
     async def leave_nobody(self, within: float = 2.0) -> None:
-        """After `close`: ends whatever the app has started and left below us."""
+        """After `close`: ends whatever the app has started and left below us.
+
+        Not what was there before the fleet: an embedded PostgreSQL outlives its supervisor.
+        """
         end = self._loop.time() + within
-        while strays.kill_everything() and self._loop.time() < end:  # noqa: ASYNC110 - see below
+        while strays.kill_everything(self._elders) and self._loop.time() < end:  # noqa: ASYNC110 - see below
             # Nothing tells when the kernel has handed the orphans of the killed over to us.
             await asyncio.sleep(0.01)
 

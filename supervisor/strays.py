@@ -89,13 +89,13 @@ def reap_unknown(known: Collection[int]) -> int:
     return reaped
 
 
-def kill_everything() -> int:
-    """SIGKILL for every child that is left, whatever it is, and reaps the dead: for the very end.
+def kill_everything(spared: Collection[int]) -> int:
+    """SIGKILL for every child that is left but the spared, and reaps the dead: for the very end.
 
     How many there still are; children of the killed are adopted and come in the next round.
     """
     left = 0
-    for pid in children():
+    for pid in children() - set(spared):
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(pid)
             try:

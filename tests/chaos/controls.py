@@ -40,14 +40,13 @@ CONTROLS = (
         (
             Cut(
                 "store/sql/settle_ended.sql",
-                "h.job_id = t.job_id AND h.session_id = t.session_id AND h.token = t.token",
-                "h.job_id = t.job_id",
+                "o.job_id = t.job_id AND o.session_id = t.session_id AND o.token = t.token",
+                "o.job_id = t.job_id",
             ),
             Cut(
                 "store/sql/settle_succeeded.sql",
-                "        AND c.token = ANY(%(tokens)s::bigint[])\n"
-                "        AND c.session_id = %(session)s\n",
-                "",
+                "o.job_id = a.job_id AND o.token = a.token AND o.session_id = %(session)s",
+                "o.job_id = a.job_id",
             ),
         ),
         Plan(

@@ -114,7 +114,7 @@ def test_promotion_stops_at_the_first_that_is_not_due(database: str) -> None:
         )
         connection.execute("ANALYZE scheduled")
         explain = b"EXPLAIN (ANALYZE, TIMING off) " + sql("promote").encode()
-        rows = connection.execute(explain, {"most": 100})
+        rows = connection.execute(explain, {"most": 100, "within": None})
         text = "\n".join(row[0] for row in rows)
         assert "Total" in text or "Execution" in text
         removed = re.findall(r"Rows Removed by Filter: (\d+)", text)

@@ -7,13 +7,11 @@ from tests.waiting import until
 
 
 def test_a_handler_forks_and_its_child_comes_back(hosts: Hosts, jobs: Jobs) -> None:
-    """One process answers; the child is gone, and the next job in that slot is hurt by nobody."""
-    host = hosts.start("one", "--slots", "1").ready()
-    pids = set(host.slots().values())
+    """One process answers; the child is gone, and the next job is hurt by nobody."""
+    hosts.start("one", "--slots", "1").ready()
     for _ in range(3):
         assert jobs.wait(jobs.enqueue("fork_and_return"), "succeeded")["attempt"] == 1
         assert jobs.wait(jobs.enqueue("add", {"a": 1, "b": 1}), "succeeded")["crashes"] == 0
-    assert set(host.slots().values()) == pids
 
 
 def test_an_app_starts_a_program_when_it_is_imported(hosts: Hosts) -> None:
