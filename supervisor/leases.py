@@ -9,6 +9,7 @@ the doorbell, because both are what a host needs when nothing happens.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import deque
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from jobctl.store.link import Link, Unreachable
 from jobctl.store.schema_check import acheck
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.identity import Identity, new_session_id, proven_dead
+from jobctl.supervisor.outcomes import Ending
 
 #: The part of a lease after which it is renewed.
 RENEWALS_PER_LEASE = 4
@@ -152,11 +154,21 @@ class Lease:
             self._errands.popleft()
 
     async def end(self) -> None:
-        """Takes the session off the books; it holds no claim any more."""
+        """Takes the session off the books, once everything that it ran is written.
+
+        What it still claims was claimed by a statement that was cut off: nobody has heard of it, so
+        it never started. It goes back; with the session gone it would be taken for lost.
+        """
         session, self.session_id = self.session_id, 0
         self._ends_at = 0.0
-        if session and self._link.up:
-            await self._link.run("end_session", session=session)
+        if not session or not self._link.up:
+            return
+        claims = await self._link.run("session_claims", session=session)
+        if claims:
+            endings = [Ending(job, session, token, "front").to_dict() for job, token in claims]
+            jobs = [job for job, _ in claims]
+            await self._link.run("settle_ended", jobs=jobs, endings=json.dumps(endings))
+        await self._link.run("end_session", session=session)
 
     async def _begin(self) -> None:
         await acheck(self._link.connection, self._schema)
