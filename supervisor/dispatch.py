@@ -173,6 +173,7 @@ class Dispatcher:
         limit = int(MOMENT_SECONDS * 1e9)
         while self._reserve and now_ns - self._reserve[0].claimed_ns > limit:
             self._hands.give_back(self._reserve.popleft(), HandedBack())
+            self._pace.stranded(now_ns)
         return self._clock() + MOMENT_SECONDS / 2
 
     def reserve_tokens(self) -> set[tuple[int, int]]:

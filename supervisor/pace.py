@@ -15,6 +15,9 @@ MEASURED = 5
 WEIGHT = 0.1
 #: Averages are not believed below this: the round trip to a slot costs as much.
 SHORTEST_SECONDS = 0.0005
+#: After a job was stranded in the reserve, nothing is kept there for so long: short and long jobs
+#: come mixed, and what the slots run now says little about what comes next.
+CAUTIOUS_SECONDS = 1.0
 
 
 class Pace:
@@ -26,6 +29,7 @@ class Pace:
         self._average: dict[str, float] = {}
         self._count: dict[str, int] = {}
         self._slots: dict[int, tuple[str, int]] = {}
+        self._cautious_until_ns = 0
 
     def given(self, slot: int, type_: str, now_ns: int) -> None:
         """This slot runs a job of this type from now on."""
@@ -41,8 +45,15 @@ class Pace:
             self._average[type_] = old + (seconds - old) * WEIGHT
         self._count[type_] = count + 1
 
+    def stranded(self, now_ns: int) -> None:
+        """A job of the reserve found no slot within its moment, and went back."""
+        self._cautious_until_ns = now_ns + int(CAUTIOUS_SECONDS * 1e9)
+
     def reserve(self, now_ns: int) -> int:
         """How many jobs beyond the idle slots to hold now."""
+        if now_ns < self._cautious_until_ns:
+            self.low_water = 0
+            return 0
         total = 0.0
         for type_, since_ns in self._slots.values():
             if now_ns - since_ns < RESERVE_SECONDS * 1e9 and self._count.get(type_, 0) >= MEASURED:

@@ -70,6 +70,22 @@ def test_a_sudden_long_one_is_believed_at_once_and_forgotten_slowly() -> None:
     assert 10 < runs < 200
 
 
+def test_after_a_stranded_job_nothing_is_kept_for_a_while() -> None:
+    """Where short and long jobs come mixed, the same jobs would go back and forth for ever."""
+    pace = Pace(MOST)
+    for _ in range(10):
+        pace.ran("short", 0.001)
+    pace.given(1, "short", NOW)
+    assert pace.reserve(NOW) > 0
+    pace.stranded(NOW)
+    later = NOW + 999 * MILLISECOND
+    pace.given(1, "short", later)
+    assert (pace.reserve(later), pace.low_water) == (0, 0)
+    later += 2 * MILLISECOND
+    pace.given(1, "short", later)
+    assert pace.reserve(later) > 0
+
+
 @explore(100)
 @given(
     st.lists(
