@@ -63,6 +63,8 @@ from jobctl.workerproc.frames import Done
 
 #: The loop turns at least this often, whatever happens.
 LONGEST_TURN = 0.25
+#: And at least this often while nothing runs.
+LONGEST_REST = 1.0
 
 EXIT_DONE, EXIT_FAILED, EXIT_PARTLY, EXIT_CONFIGURATION = 0, 1, 5, 78
 
@@ -100,6 +102,7 @@ class Supervisor:
         self._code = Code()
         self._crons = Crons(crons)
         self._hand_back_at = 0.0
+        self._turn = LONGEST_TURN
         self._was_ready = False
         self._some_ready = False
 
@@ -260,7 +263,7 @@ class Supervisor:
 
     def _note_the_turn(self) -> None:
         now = monotonic()
-        self._metrics.lagged(max(0.0, now - self._condition.turned_at - LONGEST_TURN))
+        self._metrics.lagged(max(0.0, now - self._condition.turned_at - self._turn))
         self._condition.turned_at = now
         if not self._was_ready and not self._report.not_ready():
             self._was_ready = True
@@ -272,7 +275,8 @@ class Supervisor:
 
     def _next_due(self) -> float:
         """The next thing that is due although nothing happens."""
-        due = [monotonic() + LONGEST_TURN, self._hand_back_at]
+        self._turn = LONGEST_TURN if self._fleet.busy() or self._stop.begun else LONGEST_REST
+        due = [monotonic() + self._turn, self._hand_back_at]
         deadline = self._deadlines.next_due()
         if deadline is not None:
             due.append(deadline / 1e9)
@@ -474,6 +478,8 @@ class Supervisor:
         for one in claimed:
             self._metrics.of(one.queue, one.type).claimed(one.waited)
         self._condition.seen_at = monotonic()
+        if self._turn == LONGEST_REST:
+            self._alarm.set()  # the rest is over: deadlines are watched from now on
 
     def on_refused(self, statement: str, error: psycopg.Error) -> None:
         self._log.say(Event.DATABASE_REFUSED, statement=statement, error=first_line(error))
