@@ -110,7 +110,7 @@ def sql_text(
                 )
             ),
         )
-        text = migration.text.rstrip()
+        text = migration.script.rstrip()
         body = f"{text}\n\n" if text.endswith(";") else f"{text}\n;\n\n"
         row = f"{record.as_string(None)};\n"
         parts.append(f"BEGIN;\n{row}{body}COMMIT;\n" if migration.in_transaction else body + row)
@@ -219,7 +219,7 @@ def _in_transaction(connection: _Connection, migration: Migration, schema: str) 
     with connection.transaction():
         if not _record(connection, migration, schema):
             return False
-        _send(connection, migration.text)
+        _send(connection, migration.script)
     return True
 
 

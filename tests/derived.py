@@ -2,7 +2,8 @@
 
 `python -m tests.derived` writes them into the file, between `<!-- derived: NAME -->` and
 `<!-- end -->`; `test_readme.py` compares. The words here are only those that the code has no reason
-to hold; what happens is found by asking it.
+to hold; what happens is found by asking it. It also writes the digest of store/functions into the
+header of the newest migration that brings them, if that is not released yet.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from jobctl.cli.app import app
 from jobctl.cli.endings import ExitCode
 from jobctl.store import states
+from jobctl.store.migration_files import digest, functions_text, load
 from jobctl.store.states import Outcome, State
 from jobctl.supervisor import outcomes, settings
 from jobctl.supervisor import supervisor as supervisor_module
@@ -34,6 +36,8 @@ from jobctl.supervisor.signals import TABLE as SIGNALS
 from jobctl.supervisor.signals import Intent
 
 README = Path(__file__).parents[1] / "README.md"
+#: The newest migration that somebody's database may have.
+RELEASED = 3
 _PART = re.compile(r"(<!-- derived: ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.S)
 
 
@@ -297,5 +301,20 @@ DERIVED: dict[str, Callable[[], str]] = {
     "events": event_table,
 }
 
+
+def renew_digest() -> None:
+    """Writes what store/functions is into the header of the migration that brings it."""
+    folder = README.parent / "store"
+    promised = digest(functions_text(folder / "functions"))
+    bringing = [one for one in load(folder / "migrations") if one.functions_digest]
+    if bringing[-1].functions_digest != promised:
+        if bringing[-1].number <= RELEASED:
+            raise SystemExit(f"{bringing[-1].label} is released: the functions need a migration")
+        path = folder / "migrations" / f"{bringing[-1].label}.sql"
+        old = f"-- functions: {bringing[-1].functions_digest}"
+        path.write_text(bringing[-1].text.replace(old, f"-- functions: {promised}", 1))
+
+
 if __name__ == "__main__":
+    renew_digest()
     README.write_text(renewed(README.read_text()))

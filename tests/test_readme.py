@@ -200,7 +200,7 @@ def test_what_it_says_is_not_there_is_not_there() -> None:
 def test_what_the_drawing_of_states_promises_too_much() -> None:
     """No statement leads into `blocked`, cancels from outside or discards; the README says so."""
     statements = "\n".join(path.read_text() for path in (HERE / "store" / "sql").glob("*.sql"))
-    statements += (HERE / "store" / "migrations" / "0001_first.sql").read_text()
+    statements += "\n".join(p.read_text() for p in (HERE / "store" / "functions").glob("*.sql"))
     assert "Three ways are drawn and not open yet" in README
     assert not re.search(r"INSERT INTO blocked\b", statements)
     assert not re.search(r"SET cancel_requested_at|'discarded'\s*[,)]\s*$", statements, re.M)

@@ -126,6 +126,7 @@ def test_the_wheel_holds_every_file_of_the_product(unpacked: Path) -> None:
         "jobctl/cli/__init__.py",
         "jobctl/store/sql/*.sql",
         "jobctl/store/migrations/0001_*.sql",
+        "jobctl/store/functions/*.sql",
         "jobctl/assets/systemd/*.service",
         "jobctl/assets/grafana/*",
     ],

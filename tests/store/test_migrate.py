@@ -20,7 +20,16 @@ from psycopg import sql
 from jobctl.store import migrate as migrating
 from jobctl.store.embedded import EmbeddedPostgres
 from jobctl.store.migrate import Applied, SchemaError, acheck, check, migrate, plan, sql_text
-from jobctl.store.migration_files import Migration, in_order, load, ours, parse
+from jobctl.store.migration_files import (
+    Migration,
+    digest,
+    in_order,
+    load,
+    ours,
+    parse,
+    with_functions,
+)
+from tests.derived import RELEASED
 from tests.waiting import until
 
 ODD_NAMES = [
@@ -486,3 +495,54 @@ def test_a_checkout_on_windows_is_the_same_file() -> None:
     text = "-- compatible-from: 1\nSELECT 1;\n"
     there = parse("0001_first.sql", text.replace("\n", "\r\n"))
     assert there.sha256 == parse("0001_first.sql", text).sha256
+
+
+# Functions ------------------------------------------------------------------------------------
+
+
+def test_released_migrations_are_what_they_were() -> None:
+    """Who was migrated by them must not be told that it was another text."""
+    released = {one.label: one.sha256[:12] for one in ours() if one.number <= RELEASED}
+    assert released == {
+        "0001_first": "f2f33f689e00",
+        "0002_cron": "afed7552532d",
+        "0003_ceilings": "66e458a452e0",
+    }
+
+
+def bringing(number: int, functions: str) -> Migration:
+    return step(number, "SELECT 1;", marks=f"-- functions: {digest(functions)}\n")
+
+
+def test_functions_are_as_the_newest_migration_brings_them(fresh_database: str) -> None:
+    """One definition of each; a database that was migrated before gets the newer one too."""
+    old = "CREATE OR REPLACE FUNCTION f() RETURNS integer LANGUAGE sql RETURN 1;\n"
+    new = "CREATE OR REPLACE FUNCTION f() RETURNS integer LANGUAGE sql RETURN 2;\n"
+    first = with_functions([bringing(1, old)], old)
+    migrate(fresh_database, files=first)
+    second = with_functions([bringing(1, old), bringing(2, new)], new)
+    assert [one.number for one in plan(fresh_database, files=second)] == [2]
+    migrate(fresh_database, files=second)
+    with psycopg.connect(fresh_database) as connection:
+        row = connection.execute("SELECT jobctl.f()").fetchone()
+    assert row == (2,)
+
+
+def test_a_migration_whose_functions_fail_leaves_nothing(fresh_database: str) -> None:
+    """They are in its transaction."""
+    broken = "CREATE OR REPLACE FUNCTION f() RETURNS integer LANGUAGE sql RETURN nowhere();\n"
+    begun = [step(1, "CREATE TABLE a ();", marks=f"-- functions: {digest(broken)}\n")]
+    files = with_functions(begun, broken)
+    with pytest.raises(SchemaError, match="Nothing of it stayed"):
+        migrate(fresh_database, files=files)
+    assert [one.number for one in plan(fresh_database, files=files)] == [1]
+
+
+def test_changed_functions_ask_for_a_migration() -> None:
+    """Hosts could not tell whether a schema has them."""
+    with pytest.raises(ValueError, match="add a migration"):
+        with_functions([bringing(1, "-- old\n")], "-- new\n")
+    with pytest.raises(ValueError, match="no migration brings"):
+        with_functions(steps("SELECT 1;"), "-- new\n")
+    with pytest.raises(ValueError, match="needs a transaction"):
+        step(1, "SELECT 1;", marks=f"-- no-transaction\n-- functions: {digest('')}\n")

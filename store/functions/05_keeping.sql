@@ -1,0 +1,53 @@
+-- Keeping house.
+
+-- History is kept in one partition a day (UTC). Made as a table of its own and then attached:
+-- attaching does not stop those who read and write.
+CREATE OR REPLACE FUNCTION make_history_partitions(days_ahead integer DEFAULT 7) RETURNS integer
+    LANGUAGE plpgsql SET search_path FROM CURRENT
+AS $$
+DECLARE
+    day   date;
+    made  integer := 0;
+    name  text;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('jobctl history ' || current_schema(), 0));
+    FOR offset_ IN -1 .. days_ahead LOOP
+        day := (now() AT TIME ZONE 'UTC')::date + offset_;
+        name := 'history_' || to_char(day, 'YYYYMMDD');
+        IF to_regclass(quote_ident(name)) IS NULL THEN
+            EXECUTE format('CREATE TABLE %I (LIKE history INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
+            EXECUTE format('ALTER TABLE history ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
+                           name, day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC');
+            made := made + 1;
+        END IF;
+    END LOOP;
+    RETURN made;
+END
+$$;
+-- Jobs that are not in exactly one place, and placements of jobs that do not exist. Nothing, always.
+CREATE OR REPLACE FUNCTION placement_violations() RETURNS TABLE (job_id bigint, problem text)
+    LANGUAGE sql STABLE SET search_path FROM CURRENT
+BEGIN ATOMIC
+    WITH placed AS (
+        SELECT job_id, 'ready' AS place FROM ready
+        UNION ALL SELECT job_id, 'scheduled' FROM scheduled
+        UNION ALL SELECT job_id, 'claim' FROM claim
+        UNION ALL SELECT job_id, 'blocked' FROM blocked
+        UNION ALL SELECT job_id, 'dead' FROM dead
+    ),
+    counted AS (
+        SELECT p.job_id, string_agg(p.place, ' and ' ORDER BY p.place) AS places, count(*) AS n
+        FROM placed AS p
+        GROUP BY p.job_id
+    )
+    SELECT j.id, 'is open and nowhere' FROM job AS j
+    WHERE NOT EXISTS (SELECT FROM counted AS c WHERE c.job_id = j.id)
+    UNION ALL
+    SELECT c.job_id, 'stands in ' || c.places FROM counted AS c WHERE c.n > 1
+    UNION ALL
+    SELECT c.job_id, 'stands in ' || c.places || ' and does not exist' FROM counted AS c
+    WHERE NOT EXISTS (SELECT FROM job AS j WHERE j.id = c.job_id)
+    UNION ALL
+    SELECT j.id, 'is open and in history' FROM job AS j
+    WHERE EXISTS (SELECT FROM history AS h WHERE h.id = j.id);
+END;

@@ -1,0 +1,3 @@
+-- From here on, functions and views are kept in functions/*.sql, one definition of each.
+-- compatible-from: 1
+-- functions: dfeb58851361
