@@ -14,6 +14,7 @@ import random
 import struct
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from math import inf
 from time import monotonic, monotonic_ns
 from typing import Protocol
@@ -363,6 +364,13 @@ class Dispatcher:
             elif (mine := known.get(type_)) is not None and mine.schema_version >= version:
                 of_types.append(Lane(queue, priority, name))
         self._lanes.serve(queues, of_types)
+        self._hand_back_unserved(queues)
+
+    def _hand_back_unserved(self, queues: AbstractSet[str]) -> None:
+        """What has not started of a queue that was paused meanwhile waits there, not here."""
+        for one in [each for each in self._reserve if each.queue not in queues]:
+            self._reserve.remove(one)
+            self._hands.give_back(one, HandedBack())
 
     async def _after_reconnect(self) -> None:
         """Nothing that rests on what the old connection said holds any more."""

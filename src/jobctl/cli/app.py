@@ -19,6 +19,7 @@ from jobctl.cli.hosts import hosts
 from jobctl.cli.jobs import jobs
 from jobctl.cli.migrate import migrate
 from jobctl.cli.nouns import Noun
+from jobctl.cli.queues import queues
 from jobctl.cli.run import run
 from jobctl.cli.status import status
 
@@ -63,6 +64,7 @@ def app() -> None:
 
 
 for command in (
-    run, migrate, db, enqueue, status, jobs, dead, cron, hosts, drain, undrain, doctor, config,
+    run, migrate, db, enqueue, status, jobs, dead, queues, cron, hosts, drain, undrain,
+    doctor, config,
 ):  # fmt: skip
     app.add_command(command)

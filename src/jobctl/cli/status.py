@@ -7,21 +7,16 @@ from typing import Any
 
 import click
 
-from jobctl.cli import database
+from jobctl.cli import database, queues
 from jobctl.cli.endings import ExitCode
-from jobctl.cli.moments import DURATION, coarse, iso
+from jobctl.cli.moments import DURATION, iso
 from jobctl.cli.options import database_options
 from jobctl.cli.output import Output, data, output_option
 from jobctl.cli.table import is_terminal, paint, safe, table
 from jobctl.store import reading
-from jobctl.store.reading import Connection, QueueStatus
-from jobctl.store.states import State
+from jobctl.store.reading import Connection
 from jobctl.supervisor.settings_sources import Loaded
 
-#: The open states, as the columns of the table.
-STATES = (
-    State.QUEUED, State.RUNNING, State.SCHEDULED, State.RETRYING, State.BLOCKED, State.DEAD,
-)  # fmt: skip
 SHOWN_STUCK = 10
 
 
@@ -56,7 +51,7 @@ def _facts(connection: Connection) -> dict[str, Any]:
     leader = next((row["host"] for row in live if row["leader"]), None)
     return {
         "at": iso(database.now(connection)),
-        "queues": [_queue(queue) for queue in reading.queues(connection)],
+        "queues": queues.facts(connection),
         "supervisors": len(live),
         "slots": sum(row["slots"] for row in live),
         "busy": sum(row["busy"] for row in live),
@@ -69,20 +64,10 @@ def _facts(connection: Connection) -> dict[str, Any]:
     }
 
 
-def _queue(queue: QueueStatus) -> dict[str, Any]:
-    counts = queue.counts
-    return {
-        "queue": queue.queue,
-        **{state.value: counts[state].jobs if state in counts else 0 for state in STATES},
-        "at_least": [state for state, count in counts.items() if count.capped],
-        "age_seconds": queue.age_seconds,
-    }
-
-
 def _text(facts: dict[str, Any]) -> str:
     blocks = [_supervisors(facts)]
     if facts["queues"]:
-        titles = ["QUEUE", *(state.upper() for state in STATES), "OLDEST DUE"]
+        titles = ["QUEUE", "STATE", "OLDEST DUE", *(state.upper() for state in queues.STATES)]
         blocks.append(table(titles, [_cells(queue) for queue in facts["queues"]]))
     else:
         blocks.append("No job has been enqueued yet.")
@@ -132,8 +117,4 @@ def _supervisors(facts: dict[str, Any]) -> str:
 
 
 def _cells(queue: dict[str, Any]) -> list[object]:
-    counts: list[object] = [
-        f"{queue[state]}+" if state in queue["at_least"] else queue[state] for state in STATES
-    ]
-    age = queue["age_seconds"]
-    return [queue["queue"], *counts, "" if age is None else coarse(age)]
+    return [queue["queue"], queue["state"], queues.age(queue), *queues.counts(queue)]

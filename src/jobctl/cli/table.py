@@ -25,6 +25,8 @@ STATE_COLOURS = {
     "dead": "red",
     "silent": "red",
     "draining": "yellow",
+    "paused": "yellow",
+    "unserved": "red",
     "drained": "yellow",
     "working": "green",
 }
