@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 
 import pytest
 
-from jobctl.cli import bulk
+from jobctl.cli import batches, bulk
 from jobctl.store import operating, reading
 from jobctl.store.operating import Order
 from jobctl.store.reading import Connection
@@ -90,7 +91,7 @@ def test_many_go_in_batches_the_oldest_first(
     cli: Cli, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each batch is a transaction with a line of its own in the audit log."""
-    monkeypatch.setattr(bulk, "BATCH", 4)
+    monkeypatch.setattr(batches, "BATCH", 4)
     made = [put(connection, "dead") for _ in range(10)]
     for number, job_id in enumerate(made):
         connection.execute(
@@ -135,3 +136,31 @@ def test_somebody_else_is_quicker(
     assert ran.json["refused"] == [
         {"id": theirs, "because": f"#{theirs} is not dead any more but queued."}
     ]
+
+
+def test_a_limit_takes_the_oldest_and_says_what_is_left(cli: Cli, connection: Connection) -> None:
+    """A few first, to see whether it helps."""
+    made = [put(connection, "dead") for _ in range(5)]
+    for number, job_id in enumerate(made):
+        connection.execute(
+            "UPDATE dead SET dead_since = now() + %s * interval '1 s' WHERE job_id = %s",
+            (number, job_id),
+        )
+    planned = cli("dead", "replay", "--all", "--limit", 2, "--dry-run")
+    assert "2 jobs of 5 would be affected" in planned.err
+    ran = cli("dead", "replay", "--all", "--limit", 2, "--yes", "-o", "name")
+    assert ran.code == 0
+    assert ran.out.split() == [str(job_id) for job_id in made[:2]]
+    assert "3 jobs more match." in ran.err
+    assert cli("jobs", "retry", *made, "--limit", 1, "-o", "name").out.split() == [str(made[2])]
+
+
+def test_a_rate_is_kept(cli: Cli, connection: Connection) -> None:
+    """What comes back to life must not fall upon a service that has just recovered."""
+    for _ in range(4):
+        put(connection, "dead")
+    begun = monotonic()
+    assert cli("dead", "replay", "--all", "--yes", "--rate", "120/m").code == 0
+    assert monotonic() - begun > 0.9  # the last two had to wait for a second
+    assert cli("dead", "replay", "--all", "--yes", "--rate", "0").code == 2
+    assert cli("dead", "replay", "--all", "--yes", "--rate", "fast").code == 2

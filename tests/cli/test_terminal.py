@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -16,6 +17,7 @@ import pytest
 
 from jobctl.store.reading import Connection
 from tests.store.standing import put
+from tests.waiting import until
 
 JOBCTL = [sys.executable, "-c", "from jobctl.cli import main; main()"]
 
@@ -84,6 +86,51 @@ def test_a_bulk_action_asks_and_takes_no_for_an_answer(
         terminal.read_until("7 jobs queued again.")
         assert process.wait(20) == 0
     assert connection.execute("SELECT count(*) AS n FROM dead").fetchone() == {"n": 0}
+
+
+def test_whoever_changes_very_many_types_their_number(
+    database: str, connection: Connection
+) -> None:
+    """A y is typed in passing; a number was read."""
+    connection.execute(
+        "SELECT enqueue_many((SELECT jsonb_agg(jsonb_build_object('type', 'send', 'delay_seconds',"
+        " 3600)) FROM generate_series(1, 1500)))"
+    )
+    words = ["jobs", "retry", "--all"]
+    with _on_a_terminal(words, _environment(database)) as (terminal, process):
+        terminal.read_until("Type 1500 to retry them")
+        terminal.type("y\n")
+        assert process.wait(20) == 130
+    assert connection.execute("SELECT count(*) AS n FROM ready").fetchone() == {"n": 0}
+    with _on_a_terminal(words, _environment(database)) as (terminal, process):
+        terminal.read_until("Type 1500 to retry them")
+        terminal.type("1500\n")
+        terminal.read_until("1500 jobs queued again.")
+        assert process.wait(20) == 0
+        assert "1500 of 1500" in terminal.screen  # a bar that has come to its end
+
+
+def test_ctrl_c_ends_a_bulk_action_behind_a_batch_and_says_how_far_it_came(
+    database: str, connection: Connection
+) -> None:
+    """What it says is what is in the database; run again it goes on."""
+    for _ in range(10):
+        put(connection, "dead")
+    words = ["dead", "replay", "--all", "--yes", "--rate", "60/m", "--json"]
+    process = subprocess.Popen(
+        [*JOBCTL, *words], env=_environment(database), stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until(lambda: connection.execute("SELECT id FROM audit").fetchone(), what="the first batch")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    moved = json.loads(out)["queued"]
+    assert 0 < len(moved) < 10
+    assert f"Stopped: {10 - len(moved)} job" in err
+    rows = connection.execute("SELECT job_id FROM ready ORDER BY job_id").fetchall()
+    assert [row["job_id"] for row in rows] == sorted(moved)
 
 
 @pytest.mark.parametrize("no_color", ["", "1"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from jobctl.cli import bulk, database
+from jobctl.cli.bulk import Deed
 from jobctl.cli.jobs import error_of
 from jobctl.cli.moments import iso, since
 from jobctl.cli.nouns import Noun
@@ -58,4 +59,5 @@ def list_(loaded: Loaded, chosen: Chosen, limit: int, output: Output) -> None:
 def replay(loaded: Loaded, wish: bulk.Wish, output: Output) -> int:
     """Queue dead jobs again, with new budgets. Their attempts are kept."""
     wish.chosen.words["state"] = State.DEAD
-    return bulk.move(loaded, wish, {"dead": operating.replay}, "replay", output)
+    deed = Deed("replay", "queued again", "queued", {"dead": operating.replay})
+    return bulk.move(loaded, wish, deed, output)

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from jobctl.cli import bulk, database
+from jobctl.cli.bulk import Deed
 from jobctl.cli.endings import ExitCode, Failure
 from jobctl.cli.kinds import ID
 from jobctl.cli.moments import DURATION, coarse, iso, since
@@ -124,7 +125,7 @@ def retry(loaded: Loaded, wish: bulk.Wish, output: Output) -> int:
     """Run jobs again, now: dead ones with new budgets, scheduled and retrying ones before their
     time."""
     verbs = {"dead": operating.replay, "scheduled": operating.hasten, "retrying": operating.hasten}
-    return bulk.move(loaded, wish, verbs, "retry", output)
+    return bulk.move(loaded, wish, Deed("retry", "queued again", "queued", verbs), output)
 
 
 def error_of(row: Row) -> str:

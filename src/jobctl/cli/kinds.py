@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import click
 
 #: A job's number is a bigint.
@@ -34,5 +37,24 @@ class _Text(click.types.StringParamType):
         return text
 
 
+class _Rate(click.ParamType[float]):
+    """So many a second; a number alone is that too."""
+
+    name = "rate"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Refuses what is not above zero."""
+        typed = re.fullmatch(r"(\d+(?:\.\d*)?)(?:/(s|m|h))?", str(value))
+        rate = float(typed[1]) / _SECONDS[typed[2] or "s"] if typed else 0.0
+        if not 0 < rate < math.inf:
+            self.fail(f"{value!r} is no rate: write 50/s, 600/m or 100/h", param, ctx)
+        return rate
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
 ID = _Id()
 TEXT = _Text()
+RATE = _Rate()
