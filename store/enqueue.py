@@ -1,38 +1,31 @@
 """Enqueue: the only way in, on the caller's connection and in the caller's transaction.
 
 Nothing exists before the caller's commit, and a rollback takes it all back; so this module never
-commits, never rolls back and opens no connection. What is wrong with a job is found here, before
-anything is sent, because PostgreSQL's refusal would abort the caller's transaction. Everything then
-travels as one JSON array to the schema's function `enqueue_many`, in one statement.
+commits, never rolls back and opens no connection; whose library the connection is of is the
+business of `callers.py`. What is wrong with a job is found here, before anything is sent, because
+PostgreSQL's refusal would abort the caller's transaction. Everything then travels as one JSON array
+to the schema's function `enqueue_many`, in one statement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Unpack, overload
 
 import psycopg
-from psycopg import sql
-from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 
-from jobctl.store.errors import InvalidJob, SchemaError
+from jobctl.store import callers
+from jobctl.store.callers import AsyncConnection, Connection
+from jobctl.store.errors import InvalidJob
 from jobctl.store.json_values import max_args_bytes
 from jobctl.store.new_job import AllOptions, NewJob, new_job
-from jobctl.store.schema_name import schema_from_environment
-from jobctl.store.statements import sql as statement
 
-Connection = psycopg.Connection[Any]
-AsyncConnection = psycopg.AsyncConnection[Any]
 #: What `enqueue_many` takes: `NewJob`s, or dicts with the same words, `{"type": ..., "args": ...}`.
 Jobs = Iterable[NewJob | Mapping[str, Any]]
 
 #: PostgreSQL refuses a message above 1 GiB and builds several copies of what is smaller.
 CHUNK_BYTES = 64 * 1024 * 1024
-#: Never kept prepared on the caller's connection: a pooler in transaction mode gives the next
-#: transaction another server, which has never heard of it.
-_PREPARE = False
+_REFUSED_VALUE, _REFUSED_SIZE = "22023", "54000"
 
 
 @overload
@@ -62,7 +55,8 @@ def enqueue(
 
     An existing `key` of the same type returns the id of the job that holds it. Options that are not
     given are the type's as its newest code declares them. Raises InvalidJob for what is wrong with
-    the job (nothing was sent), SchemaError when the schema is missing, and psycopg's errors.
+    the job (nothing was sent), SchemaError when the schema is missing, and the errors of the
+    connection's library.
     """
     return enqueue_one(conn, new_job(type, args, **options))
 
@@ -75,7 +69,8 @@ async def aenqueue(
     **options: Unpack[AllOptions],
 ) -> int:
     """`enqueue`, for those who like to see that a coroutine is one."""
-    return await enqueue_one(require_async(conn, "aenqueue"), new_job(type, args, **options))
+    callers.require_async(conn, "aenqueue", "enqueue")
+    return await enqueue_one(conn, new_job(type, args, **options))
 
 
 @overload
@@ -84,11 +79,9 @@ def enqueue_one(conn: Connection, job: NewJob) -> int: ...
 def enqueue_one(conn: AsyncConnection, job: NewJob) -> Awaitable[int]: ...
 def enqueue_one(conn: Connection | AsyncConnection, job: NewJob) -> int | Awaitable[int]:
     """Enqueues one job that has been checked already."""
-    if isinstance(conn, psycopg.AsyncConnection):
+    if callers.kind_of(conn).is_async:
         return _first(_send_async(conn, [job]))
-    if isinstance(conn, psycopg.Connection):
-        return _send(conn, [job])[0]
-    raise _not_a_connection(conn)
+    return _send(conn, [job])[0]
 
 
 @overload
@@ -103,16 +96,15 @@ def enqueue_many(
     Set-based: tens of thousands in one statement. A key that comes twice is one job. Raises as
     `enqueue` does, naming the position of the job that is wrong.
     """
-    if isinstance(conn, psycopg.AsyncConnection):
+    if callers.kind_of(conn).is_async:
         return _send_async(conn, _checked(jobs))
-    if isinstance(conn, psycopg.Connection):
-        return _send(conn, _checked(jobs))
-    raise _not_a_connection(conn)
+    return _send(conn, _checked(jobs))
 
 
 async def aenqueue_many(conn: AsyncConnection, jobs: Jobs, /) -> list[int]:
     """`enqueue_many`, for those who like to see that a coroutine is one."""
-    return await enqueue_many(require_async(conn, "aenqueue_many"), jobs)
+    callers.require_async(conn, "aenqueue_many", "enqueue_many")
+    return await enqueue_many(conn, jobs)
 
 
 def _checked(jobs: Jobs) -> list[NewJob]:
@@ -134,59 +126,56 @@ def _checked(jobs: Jobs) -> list[NewJob]:
     return checked
 
 
-def _send(conn: Connection, jobs: Sequence[NewJob]) -> list[int]:
-    text, limit = _statement(schema_from_environment()), max_args_bytes()
+def _send(conn: Connection | AsyncConnection, jobs: Sequence[NewJob]) -> list[int]:
     chunks = list(_chunks(jobs))
-    if len(chunks) > 1 and _is_unprotected(conn):
+    if len(chunks) > 1 and callers.commits_each(conn):
+        if not isinstance(conn, psycopg.Connection):
+            raise _too_large_to_commit(len(chunks))
         with conn.transaction():  # autocommit: all or none all the same
-            return _send_chunks(conn, text, limit, chunks)
-    return _send_chunks(conn, text, limit, chunks)
+            return _send_chunks(conn, chunks)
+    return _send_chunks(conn, chunks)
 
 
-def _send_chunks(
-    conn: Connection, text: sql.Composed, limit: int, chunks: Sequence[str]
-) -> list[int]:
+def _send_chunks(conn: object, chunks: Sequence[str]) -> list[int]:
+    text = callers.in_schema("enqueue_many")
     ids: list[int] = []
-    # A plain cursor: the connection's own kind may make dicts, or read statements another way.
-    with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
-        for chunk in chunks:
-            try:
-                cursor.execute(text, {"jobs": chunk, "limit": limit}, prepare=_PREPARE)
-                ids.extend(row[1] for row in cursor)
-            except psycopg.Error as error:
-                raise _explained(error) from error
+    for chunk in chunks:
+        try:
+            ids.extend(row[1] for row in callers.run(conn, text, _parameters(chunk)))
+        except Exception as error:  # each library has its own base class
+            _explain(error)
+            raise
     return ids
 
 
-async def _send_async(conn: AsyncConnection, jobs: Sequence[NewJob]) -> list[int]:
-    text, limit = _statement(schema_from_environment()), max_args_bytes()
+async def _send_async(conn: Connection | AsyncConnection, jobs: Sequence[NewJob]) -> list[int]:
     chunks = list(_chunks(jobs))
-    if len(chunks) > 1 and _is_unprotected(conn):
+    if len(chunks) > 1 and await callers.commits_each_async(conn):
+        if not isinstance(conn, psycopg.AsyncConnection):
+            raise _too_large_to_commit(len(chunks))
         async with conn.transaction():
-            return await _send_chunks_async(conn, text, limit, chunks)
-    return await _send_chunks_async(conn, text, limit, chunks)
+            return await _send_chunks_async(conn, chunks)
+    return await _send_chunks_async(conn, chunks)
 
 
-async def _send_chunks_async(
-    conn: AsyncConnection, text: sql.Composed, limit: int, chunks: Sequence[str]
-) -> list[int]:
+async def _send_chunks_async(conn: object, chunks: Sequence[str]) -> list[int]:
+    text = callers.in_schema("enqueue_many")
     ids: list[int] = []
-    async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
-        for chunk in chunks:
-            try:
-                await cursor.execute(text, {"jobs": chunk, "limit": limit}, prepare=_PREPARE)
-                ids.extend([row[1] async for row in cursor])
-            except psycopg.Error as error:
-                raise _explained(error) from error
+    for chunk in chunks:
+        try:
+            ids.extend(row[1] for row in await callers.run_async(conn, text, _parameters(chunk)))
+        except Exception as error:  # each library has its own base class
+            _explain(error)
+            raise
     return ids
+
+
+def _parameters(chunk: str) -> dict[str, Any]:
+    return {"jobs": chunk, "limit": max_args_bytes()}
 
 
 async def _first(ids: Awaitable[list[int]]) -> int:
     return (await ids)[0]
-
-
-def _is_unprotected(conn: Connection | AsyncConnection) -> bool:
-    return conn.autocommit and conn.info.transaction_status == TransactionStatus.IDLE
 
 
 def _chunks(jobs: Sequence[NewJob]) -> Iterator[str]:
@@ -203,51 +192,15 @@ def _chunks(jobs: Sequence[NewJob]) -> Iterator[str]:
         yield f"[{','.join(texts)}]"
 
 
-@lru_cache(maxsize=64)
-def _statement(schema: str) -> sql.Composed:
-    # psycopg reads a % as the start of a parameter, in a quoted name too.
-    name = sql.Identifier(schema.replace("%", "%%"))
-    return sql.SQL(statement("enqueue_many")).format(schema=name)
-
-
-def _explained(error: psycopg.Error) -> Exception:
-    """Our sentence for what PostgreSQL refused; its own error when we know none."""
-    said = error.diag.message_primary or str(error)
-    if isinstance(error, psycopg.errors.InvalidSchemaName | psycopg.errors.UndefinedFunction):
-        schema = schema_from_environment()
-        return SchemaError(
-            f'this database has no schema "{schema}" that jobs could be enqueued into ({said}): '
-            "run jobctl migrate, or set JOBCTL_SCHEMA to the schema's name"
-        )
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return SchemaError(
-            f"this database user may not enqueue ({said}): let the schema's owner grant USAGE on "
-            "the schema, its sequences and its functions, and the rights on its tables"
-        )
-    if isinstance(
-        error, psycopg.errors.InvalidParameterValue | psycopg.errors.ProgramLimitExceeded
-    ):
-        return InvalidJob(said)
-    return error
-
-
-def require_async(conn: object, name: str) -> AsyncConnection:
-    if isinstance(conn, psycopg.AsyncConnection):
-        return conn
-    if isinstance(conn, psycopg.Connection):
-        raise TypeError(
-            f"jobctl.{name} needs a psycopg.AsyncConnection; with this one call enqueue"
-        )
-    raise _not_a_connection(conn)
-
-
-def _not_a_connection(conn: object) -> TypeError:
-    kind = f"{type(conn).__module__}.{type(conn).__qualname__}"
-    hint = ""
-    if isinstance(conn, psycopg.Cursor | psycopg.AsyncCursor):
-        hint = "; of a cursor, pass cursor.connection"
-    elif hasattr(conn, "getconn"):
-        hint = "; of a pool, pass the connection: with pool.connection() as conn"
-    return TypeError(
-        f"jobs are enqueued on a psycopg.Connection or psycopg.AsyncConnection, not on {kind}{hint}"
+def _too_large_to_commit(chunks: int) -> InvalidJob:
+    return InvalidJob(
+        f"these jobs need {chunks} statements, and this connection commits each by itself, so that "
+        "some could be lost: begin a transaction, or pass fewer at a time; nothing was sent"
     )
+
+
+def _explain(error: Exception) -> None:
+    """Raises our sentence for a job that PostgreSQL refused."""
+    code, said = callers.refusal(error) or ("", "")
+    if code in (_REFUSED_VALUE, _REFUSED_SIZE):
+        raise InvalidJob(said) from error

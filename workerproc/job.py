@@ -13,8 +13,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Concatenate, Generic, Never, ParamSpec, Protocol, TypeVar, overload
 
+from jobctl.store import callers
+from jobctl.store.callers import AsyncConnection, Connection
 from jobctl.store.durations import Duration, parse_duration
-from jobctl.store.enqueue import AsyncConnection, Connection, enqueue_one, require_async
+from jobctl.store.enqueue import enqueue_one
 from jobctl.store.job_type import JobType
 from jobctl.store.new_job import FOREVER, OPTIONS, NewJob, new_job
 from jobctl.store.sizes import Size, parse_size
@@ -76,7 +78,8 @@ class Job(Generic[P, R]):
 
     async def aenqueue(self, conn: AsyncConnection, /, **options_and_args: Any) -> int:
         """`enqueue`, for those who like to see that a coroutine is one."""
-        return await enqueue_one(require_async(conn, "enqueue"), self.item(**options_and_args))
+        callers.require_async(conn, "aenqueue", "enqueue")
+        return await enqueue_one(conn, self.item(**options_and_args))
 
     def item(self, /, **options_and_args: Any) -> NewJob:
         """One job for `jobctl.enqueue_many`, checked as `enqueue` checks it."""
