@@ -142,6 +142,8 @@ class Attempts:
         ending = settlement.ending
         if place in ("dead", "cancelled", "succeeded") and claimed.type:
             self._finished(claimed, place, claimed.attempt + ending.spent)
+            if place == "dead" and ending.crashed:
+                self._metrics.of(claimed.queue, claimed.type).poisoned()
         if ending.outcome is None:
             if claimed.type and place == "lane":
                 because = "this host's code cannot run it; it waits for one that can"

@@ -9,6 +9,7 @@ from typing import Protocol
 from psycopg import errors, sql
 
 from jobctl.store.link import Link, Row
+from jobctl.supervisor.census import Census, Registrar
 from jobctl.supervisor.cron import Cron, Watcher
 from jobctl.supervisor.leader import Duty
 from jobctl.supervisor.leases import boottime
@@ -25,12 +26,13 @@ CLOCK_STEP_SECONDS = 5.0
 LARGEST_SWEEP = 5_000
 #: No count in the metrics goes beyond this.
 LARGEST_COUNT = 100_000
+MOST_STUCK = 1_000
 #: Counting takes at most this part of the time, however much there is to be counted.
 COUNTING_SHARE = 1 / 20
 GAUGES_SECONDS = 10.0
 
 
-class Fleetwide(Watcher, Protocol):
+class Fleetwide(Watcher, Registrar, Protocol):
     """What duties need of the supervisor that leads."""
 
     def settle(self, settlement: Settlement) -> None:
@@ -57,6 +59,15 @@ class Fleetwide(Watcher, Protocol):
 
     def on_oldest_transaction(self, seconds: float) -> None:
         """Of this database."""
+
+    def on_paused(self, queues: list[str]) -> None:
+        """From which nothing is claimed."""
+
+    def on_stuck(self, jobs: int) -> None:
+        """So many running jobs that nobody looks after, up to a bound."""
+
+    def on_tables(self, rows: list[Row]) -> None:
+        """Rows of `read_tables.sql`."""
 
 
 class Reaper:
@@ -150,11 +161,17 @@ class Gauges:
         self._fleet.on_gauges(await link.run("gauges", most=LARGEST_COUNT))
         ((age,),) = await link.run("oldest_transaction")
         self._fleet.on_oldest_transaction(age)
+        self._fleet.on_paused([name for (name,) in await link.run("read_paused")])
+        self._fleet.on_stuck(len(await link.run("read_stuck", most=MOST_STUCK)))
         return max(GAUGES_SECONDS, (monotonic() - begun) / COUNTING_SHARE)
 
     async def unrunnable(self, link: Link) -> None:
         """Types that nobody alive has code for: their jobs wait, and somebody should know."""
         self._fleet.on_unrunnable(await link.run("read_unrunnable", most=LARGEST_COUNT))
+
+    async def tables(self, link: Link) -> None:
+        """Their sizes, and what vacuum has not removed from them."""
+        self._fleet.on_tables(await link.run("read_tables"))
 
 
 async def promote(link: Link) -> float | None:
@@ -178,6 +195,8 @@ def all_duties(fleet: Fleetwide, cron: Cron, lease: float, history_keep: float) 
         Duty("partitions", 3600.0, housekeeping.partitions),
         Duty("promote", 10.0, promote),
         Duty("gauges", 120.0, gauges.step),
+        Duty("census", 30.0, Census(fleet).step),
         Duty("unrunnable", 15.0, gauges.unrunnable),
+        Duty("tables", 60.0, gauges.tables),
         Duty("sweep", 60.0, housekeeping.sweep),
     ]

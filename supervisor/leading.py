@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from jobctl.store.link import Row
 from jobctl.supervisor.condition import Condition
@@ -53,6 +53,18 @@ class Leading:
 
     def on_oldest_transaction(self, seconds: float) -> None:
         self._metrics.oldest_transaction(seconds)
+
+    def on_paused(self, queues: list[str]) -> None:
+        self._metrics.paused(queues)
+
+    def on_stuck(self, jobs: int) -> None:
+        self._metrics.stuck(jobs)
+
+    def on_tables(self, rows: list[Row]) -> None:
+        self._metrics.tables((name, octets, dead) for name, octets, dead in rows)
+
+    def on_enqueued(self, rows: Iterable[tuple[str, str, int]]) -> None:
+        self._metrics.enqueued(rows)
 
     def on_crons(self, late: Mapping[str, float]) -> None:
         self._metrics.crons(late)

@@ -1,11 +1,11 @@
 """What a supervisor tells Prometheus: the names of the contract, and what counts them.
 
-The supervisor sees everything but enqueues, which are the producers' own transactions; a
-`jobctl_jobs_enqueued_total` from here would be a guess, so there is none. Labels are bounded: job
-types are those that the app has registered, queues the first so many that were seen; whatever else
-comes is "other". Everything known exists at zero from the start, or the first failure would be
-invisible to `increase()`. A scrape reads memory and never the database; numbers of the whole fleet
-come from the leader, and vanish when it stops leading.
+Labels are bounded: job types are those that the app has registered, queues the first so many that
+were seen, and only so many types are counted in another queue than their own; whatever else comes
+is "other". Everything known exists at zero from the start, or the first failure would be invisible
+to `increase()`. A scrape reads memory and never the database, and lets the loop go round between
+two pieces of its text. Numbers of the whole fleet come from the leader: gauges vanish when it stops
+leading, what it counts (enqueues, cron firings) stays where it was counted.
 """
 
 from __future__ import annotations
@@ -13,97 +13,26 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import product
 from time import monotonic
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Gauge, Info, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
 from jobctl.store.job_type import JobType
-from jobctl.store.states import Outcome, State
+from jobctl.supervisor.gauges import MOST_QUEUES, OTHER, Fleetwide, Slots, WorstLag
 from jobctl.supervisor.http import Answer
+from jobctl.supervisor.job_series import SHORT, JobFamilies, JobSeries
 from jobctl.supervisor.listener import Reason
 from jobctl.supervisor.series import Counter, Family, Histogram
 from jobctl.supervisor.slot import Stage
 
-OTHER = "other"
-MOST_QUEUES = 200  # queues are named by whoever enqueues
-MOST_CRONS = 500  # and crons also by operators
+MOST_TYPES = 1000  # the app's own, but an app can be written by a generator
+MOST_PAIRS = 1000  # of a type and a queue that is not its own
+MOST_CRONS = 500  # crons are named also by operators
 
-#: Edges that hold the usual promises (a second, ten, a minute, an hour).
-LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
-SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-WHOLE_LIFE = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
-ATTEMPTS = (1, 2, 3, 4, 5, 7, 10, 15, 25)
-
-OPEN_STATES = tuple(state for state in State if not state.is_final)
-FINISHED_STATES = (State.SUCCEEDED, State.DEAD, State.CANCELLED)
-STAGES = tuple(stage for stage in Stage if stage is not Stage.GONE)
-#: Why a job that was running is given to somebody again, through no fault of its handler's code.
-REDELIVERIES = ("lease_expired", "crash", "interrupted")
 RENEWALS = ("renewed", "failed", "refused")
-KILLS = ("soft", "hard")
 FIRES = ("fired", "skipped", "missed")
-#: The worst lag of the loop is remembered for one to two of these.
-LAG_SECONDS = 60.0
-
-
-class JobSeries:
-    """What is counted for jobs of one type in one queue; get it from `Metrics.of`."""
-
-    __slots__ = (
-        "_attempts",
-        "_attempts_needed",
-        "_duration",
-        "_finished",
-        "_kills",
-        "_redelivered",
-        "_started",
-        "_took",
-        "_waited",
-    )
-
-    def __init__(self, metrics: Metrics, queue: str, job_type: str) -> None:
-        self._attempts = {o.value: metrics.attempts.at(queue, job_type, o) for o in Outcome}
-        self._finished = {s.value: metrics.finished.at(queue, job_type, s) for s in FINISHED_STATES}
-        self._redelivered = {r: metrics.redeliveries.at(queue, r) for r in REDELIVERIES}
-        self._kills = {kind: metrics.deadline_kills.at(job_type, kind) for kind in KILLS}
-        self._waited = metrics.wait.at(queue)
-        self._started = metrics.claim_to_start.at(queue)
-        self._took = metrics.attempt_duration.at(queue, job_type)
-        self._attempts_needed = metrics.attempts_per_job.at(job_type)
-        self._duration = metrics.job_duration.at(job_type)
-
-    def claimed(self, waited: float) -> None:
-        """A job was claimed, so many seconds after it was due."""
-        self._waited.observe(waited)
-
-    def started(self, after: float) -> None:
-        """Its handler was started, so many seconds after the claim."""
-        self._started.observe(after)
-
-    def ended(self, outcome: str, seconds: float | None) -> None:
-        """An attempt ended (a word of `Outcome`) after so many seconds; None if nobody knows."""
-        self._attempts[outcome].add()
-        if seconds is not None:
-            self._took.observe(seconds)
-
-    def finished(self, state: str, attempts: int, age: float) -> None:
-        """The job is succeeded, dead or cancelled, after so many attempts; `age` is seconds since
-        it was enqueued, or due."""
-        self._finished[state].add()
-        self._attempts_needed.observe(attempts)
-        self._duration.observe(age)
-
-    def redelivered(self, reason: str) -> None:
-        """It will run again although its handler did not fail; a word of `REDELIVERIES`."""
-        self._redelivered[reason].add()
-
-    def killed(self, kind: str) -> None:
-        """Its deadline ended it; a word of `KILLS`."""
-        self._kills[kind].add()
 
 
 class Metrics:
@@ -112,38 +41,8 @@ class Metrics:
     def __init__(self, version: str) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
-        of_job = ("queue", "job_type")
-        self.finished = self._counters(
-            "jobctl_jobs_finished", "Jobs that ended for good.", (*of_job, "state")
-        )
-        self.attempts = self._counters(
-            "jobctl_attempts", "Attempts that ended.", (*of_job, "outcome")
-        )
-        self.redeliveries = self._counters(
-            "jobctl_redeliveries", "Jobs given out again because a host, a slot or a drain "
-            "took their attempt.", ("queue", "reason"),
-        )  # fmt: skip
-        self.deadline_kills = self._counters(
-            "jobctl_deadline_kills", "Attempts ended by their deadline.", ("job_type", "kind")
-        )
-        self.attempts_per_job = self._histograms(
-            "jobctl_attempts_per_finished_job", "Attempts that a finished job took.",
-            ("job_type",), ATTEMPTS,
-        )  # fmt: skip
-        self.attempt_duration = self._histograms(
-            "jobctl_attempt_duration_seconds", "How long attempts ran.", of_job, LONG
-        )
-        self.job_duration = self._histograms(
-            "jobctl_job_duration_seconds", "From enqueued, or due, until finished.",
-            ("job_type",), WHOLE_LIFE,
-        )  # fmt: skip
-        self.wait = self._histograms(
-            "jobctl_wait_seconds", "From due until claimed.", ("queue",), LONG
-        )
-        self.claim_to_start = self._histograms(
-            "jobctl_claim_to_start_seconds", "From claimed until the handler started.",
-            ("queue",), SHORT,
-        )  # fmt: skip
+        self._families: list[Family[Counter] | Family[Histogram]] = []
+        self._of_jobs = JobFamilies()
         self.statements = self._histograms(
             "jobctl_sql_seconds", "How long statements took.", ("statement",), SHORT
         )
@@ -166,20 +65,24 @@ class Metrics:
         self._leader = self._gauge("jobctl_leader", "1 on the supervisor that leads.")
         self._database_up = self._gauge("jobctl_database_up", "1 while PostgreSQL answers.")
         self._draining = self._gauge("jobctl_draining", "1 while nothing more is claimed.")
-        self._lag = _WorstLag()
+        self._degraded = self._gauge(
+            "jobctl_slots_degraded", "1 while slots die before they have done anything."
+        )
+        self._lag = WorstLag()
         self._gauge("jobctl_loop_lag_seconds", "Worst delay of the loop lately.").set_function(
             self._lag.worst
         )
         Info(
             "jobctl_build", "What runs here.", registry=self.registry
         ).info({"version": version, "python": platform.python_version()})  # fmt: skip
-        self._fleetwide = _Fleetwide()
+        self._fleetwide = Fleetwide()
         self.registry.register(self._fleetwide)
-        self._slots = _Slots()
+        self._slots = Slots()
         self.registry.register(self._slots)
         ProcessCollector(registry=self.registry)
-        self._known: frozenset[str] = frozenset()
+        self._own_queue: dict[str, str] = {}  # of each type that has a label
         self._queues: set[str] = set()
+        self._pairs: set[tuple[str, str]] = set()  # of types in other queues than their own
         self._jobs: dict[tuple[str, str], JobSeries] = {}
 
     # Jobs
@@ -187,7 +90,9 @@ class Metrics:
     def know(self, types: Iterable[JobType]) -> None:
         """These types have labels of their own from now on, and start at zero."""
         types = list(types)
-        self._known |= {each.name for each in types}
+        for each in types:
+            if len(self._own_queue) < MOST_TYPES or each.name in self._own_queue:
+                self._own_queue[each.name] = each.queue
         # What was "other" until now is looked up anew.
         self._jobs.clear()
         for each in types:
@@ -197,19 +102,25 @@ class Metrics:
         """Where jobs of this type in this queue are counted."""
         found = self._jobs.get((queue, job_type))
         if found is None:
-            if job_type not in self._known:
+            if job_type not in self._own_queue:
                 # Not remembered under its own name: whoever enqueues can invent any number.
                 return self._jobs.get((queue, OTHER)) or self._remember(queue, OTHER)
             found = self._remember(queue, job_type)
         return found
 
     def _remember(self, queue: str, job_type: str) -> JobSeries:
-        if len(self._queues) >= MOST_QUEUES and queue not in self._queues:
+        known = queue in self._queues
+        foreign = job_type != OTHER and queue != self._own_queue[job_type]
+        if (not known and len(self._queues) >= MOST_QUEUES) or (
+            foreign and (queue, job_type) not in self._pairs and len(self._pairs) >= MOST_PAIRS
+        ):
             queue = OTHER
             if (queue, job_type) in self._jobs:
                 return self._jobs[queue, job_type]
+        elif foreign:
+            self._pairs.add((queue, job_type))
         self._queues.add(queue)
-        series = self._jobs[queue, job_type] = JobSeries(self, queue, job_type)
+        series = self._jobs[queue, job_type] = JobSeries(self._of_jobs, queue, job_type)
         return series
 
     def claim_lost(self) -> None:
@@ -251,6 +162,10 @@ class Metrics:
         """Whether nothing more is claimed."""
         self._draining.set(draining)
 
+    def degraded(self, degraded: bool) -> None:
+        """Whether slots die before they have done anything."""
+        self._degraded.set(degraded)
+
     def lagged(self, seconds: float) -> None:
         """The loop did something so much later than it was due."""
         self._lag.note(seconds)
@@ -267,6 +182,23 @@ class Metrics:
     def backlog(self, rows: Iterable[tuple[str, str, int, float | None]]) -> None:
         """Rows of `gauges.sql`: queue, state, how many, age of the oldest that is due."""
         self._fleetwide.rows = list(rows)
+
+    def paused(self, queues: Iterable[str]) -> None:
+        """The queues from which nothing is claimed."""
+        self._fleetwide.paused = frozenset(queues)
+
+    def enqueued(self, rows: Iterable[tuple[str, str, int]]) -> None:
+        """So many more jobs by queue and type; each commit is told once, to one leader."""
+        for queue, job_type, jobs in rows:
+            self.of(queue, job_type).enqueued(jobs)
+
+    def tables(self, rows: Iterable[tuple[str, int, int]]) -> None:
+        """Name, bytes and dead rows of each table."""
+        self._fleetwide.tables = list(rows)
+
+    def stuck(self, jobs: int) -> None:
+        """So many running jobs that nobody looks after."""
+        self._fleetwide.stuck = jobs
 
     def know_duties(self, duties: Iterable[str]) -> None:
         """What a leader does; errors start at zero."""
@@ -317,12 +249,14 @@ class Metrics:
     # What is scraped
 
     def expose(self) -> Iterator[bytes]:
-        """The text that Prometheus reads, in pieces of one metric."""
-        for family in self.registry.collect():
-            yield prometheus_client.generate_latest(_One(family))
+        """The text that Prometheus reads, in pieces that take a millisecond or so."""
+        for family in (*self._of_jobs, *self._families):
+            yield from family.pieces()
+        for metric in self.registry.collect():
+            yield prometheus_client.generate_latest(_One(metric))
 
     async def page(self) -> Answer:
-        """/metrics. Between two metrics the loop does what is more urgent."""
+        """/metrics. Between two pieces the loop does what is more urgent."""
         pieces = []
         for piece in self.expose():
             pieces.append(piece)
@@ -331,14 +265,14 @@ class Metrics:
 
     def _counters(self, name: str, help: str, labels: tuple[str, ...]) -> Family[Counter]:
         family = Family(name, help, labels, Counter)
-        self.registry.register(family)
+        self._families.append(family)
         return family
 
     def _histograms(
         self, name: str, help: str, labels: tuple[str, ...], edges: tuple[float, ...]
     ) -> Family[Histogram]:
         family = Family(name, help, labels, lambda: Histogram(edges))
-        self.registry.register(family)
+        self._families.append(family)
         return family
 
     def _gauge(self, name: str, help: str) -> Gauge:
@@ -354,121 +288,3 @@ class _One(CollectorRegistry):
 
     def collect(self) -> Iterable[Metric]:
         yield self._family
-
-
-class _WorstLag:
-    """The largest of what was noted in this window and the one before."""
-
-    def __init__(self) -> None:
-        self._since = monotonic()
-        self._now = self._before = 0.0
-
-    def note(self, seconds: float) -> None:
-        self._turn()
-        self._now = max(self._now, seconds)
-
-    def worst(self) -> float:
-        self._turn()
-        return max(self._now, self._before)
-
-    def _turn(self) -> None:
-        passed = monotonic() - self._since
-        if passed >= LAG_SECONDS:
-            self._before = self._now if passed < 2 * LAG_SECONDS else 0.0
-            self._now = 0.0
-            self._since = monotonic()
-
-
-class _Fleetwide(Collector):
-    """What the leader has counted last."""
-
-    def __init__(self) -> None:
-        self.leads_since: float | None = None
-        self.duties: dict[str, float] = {}  # when each succeeded last
-        self.forget()
-
-    def forget(self) -> None:
-        self.rows: list[tuple[str, str, int, float | None]] = []
-        self.oldest_transaction: float | None = None
-        self.unrunnable: int | None = None
-        self.cron_lags: dict[str, float] = {}
-
-    def collect(self) -> Iterable[Metric]:
-        jobs = GaugeMetricFamily(
-            "jobctl_jobs", "Open jobs, counted up to a bound.", labels=("queue", "state")
-        )
-        ages = GaugeMetricFamily(
-            "jobctl_queue_age_seconds", "How long the oldest due job has waited.", labels=("queue",)
-        )
-        counts: dict[tuple[str, str], int] = {}
-        oldest: dict[str, float] = {}
-        for name, state, count, age in self.rows:
-            queue = name if name in oldest or len(oldest) < MOST_QUEUES else OTHER
-            counts[queue, state] = counts.get((queue, state), 0) + count
-            oldest[queue] = max(oldest.get(queue, 0.0), age or 0.0)
-        for queue, state in product(oldest, OPEN_STATES):
-            jobs.add_metric((queue, state), counts.get((queue, state), 0))
-        for queue, age in oldest.items():
-            ages.add_metric((queue,), age)
-        yield jobs
-        yield ages
-        transaction = GaugeMetricFamily(
-            "jobctl_oldest_transaction_age_seconds",
-            "How long the oldest open transaction of the database has been open.",
-            labels=(),
-        )
-        if self.oldest_transaction is not None:
-            transaction.add_metric((), self.oldest_transaction)
-        yield transaction
-        unrunnable = GaugeMetricFamily(
-            "jobctl_unrunnable_jobs", "Queued jobs that no live host has the code for.", labels=()
-        )
-        if self.unrunnable is not None:
-            unrunnable.add_metric((), self.unrunnable)
-        yield unrunnable
-        lags = GaugeMetricFamily(
-            "jobctl_cron_lag_seconds",
-            "How long after its planned time the cron fired last, or is overdue.",
-            labels=("name",),
-        )
-        for name, lag in self.cron_lags.items():
-            lags.add_metric((name,), lag)
-        yield lags
-        duties = GaugeMetricFamily(
-            "jobctl_leader_duty_age_seconds",
-            "Since the leader's duty succeeded last, or since it leads.",
-            labels=("duty",),
-        )
-        if self.leads_since is not None:
-            for duty, done_at in self.duties.items():
-                duties.add_metric((duty,), monotonic() - max(done_at, self.leads_since))
-        yield duties
-
-
-class _Slots(Collector):
-    """How many slots are in which stage, asked for when somebody wants to know."""
-
-    def __init__(self) -> None:
-        self.pools: set[str] = set()
-        self._ask: Callable[[], Iterable[tuple[str, Stage]]] = tuple
-
-    def watch(self, ask: Callable[[], Iterable[tuple[str, Stage]]]) -> None:
-        self._ask = ask
-
-    def collect(self) -> Iterable[Metric]:
-        counts: dict[str, dict[Stage, int]] = {
-            pool: dict.fromkeys(STAGES, 0) for pool in sorted(self.pools)
-        }
-        for pool, stage in self._ask():
-            if pool in counts and stage in counts[pool]:
-                counts[pool][stage] += 1
-        slots = GaugeMetricFamily("jobctl_slots", "Slots by stage.", labels=("pool", "stage"))
-        saturation = GaugeMetricFamily(
-            "jobctl_saturation_ratio", "Share of the slots that run a job.", labels=("pool",)
-        )
-        for pool, stages in counts.items():
-            for stage, count in stages.items():
-                slots.add_metric((pool, stage.value), count)
-            saturation.add_metric((pool,), stages[Stage.BUSY] / max(1, sum(stages.values())))
-        yield slots
-        yield saturation

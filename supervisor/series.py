@@ -2,18 +2,18 @@
 
 prometheus_client's own take a lock and a walk over the buckets at every observation, about five
 times the cost, and a supervisor observes several things for each of thousands of jobs a second.
-These are written by one thread, the loop's, and become prometheus_client's samples only when
-somebody scrapes.
+These are written by one thread, the loop's, and become text only when somebody scrapes: in pieces,
+between which the loop does what is more urgent, and without doing again what has not changed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+#: So many members make one piece of text; a histogram is about twenty lines.
+PIECE = 25
 
 
 class Counter:
@@ -28,16 +28,22 @@ class Counter:
         """Once more."""
         self.value += times
 
+    def text(self, name: str, labels: str) -> str:
+        """Its line."""
+        return f"{name}_total{_braced(labels)} {self.value}.0\n"
+
 
 class Histogram:
     """How long, or how many: observations sorted into buckets up to each edge, and their sum."""
 
-    __slots__ = ("counts", "edges", "total")
+    __slots__ = ("_text", "_text_of", "counts", "edges", "total")
 
     def __init__(self, edges: Sequence[float]) -> None:
         self.edges = edges
         self.counts = [0] * (len(edges) + 1)
         self.total = 0.0
+        self._text = ""  # as it was when it had so many observations
+        self._text_of = -1
 
     def observe(self, value: float) -> None:
         """One observation. What two clocks make negative counts as nothing."""
@@ -46,22 +52,43 @@ class Histogram:
         self.counts[bisect_left(self.edges, value)] += 1
         self.total += value
 
+    def text(self, name: str, labels: str) -> str:
+        """Its lines."""
+        observations = sum(self.counts)
+        if observations != self._text_of:
+            self._text = "".join(self._lines(name, labels))
+            self._text_of = observations
+        return self._text
+
+    def _lines(self, name: str, labels: str) -> Iterator[str]:
+        before = f"{name}_bucket{{{labels}{',' if labels else ''}le="
+        running = 0
+        for edge, count in zip((*self.edges, None), self.counts, strict=True):
+            running += count
+            yield f'{before}"{"+Inf" if edge is None else float(edge)}"}} {running}.0\n'
+        yield f"{name}_count{_braced(labels)} {running}.0\n"
+        yield f"{name}_sum{_braced(labels)} {self.total!r}\n"
+
 
 Member = TypeVar("Member", Counter, Histogram)
 
 
-class Family(Collector, Generic[Member]):
+class Family(Generic[Member]):
     """All counters, or all histograms, of one name, by the values of their labels."""
 
     def __init__(
         self, name: str, help: str, labels: Sequence[str], make: Callable[[], Member]
     ) -> None:
         self.name = name
-        self._help = help
         self._labels = labels
         self._make: Callable[[], Member] = make
-        self._are_histograms = isinstance(make(), Histogram)
+        kind, suffix = ("histogram", "") if isinstance(make(), Histogram) else ("counter", "_total")
+        self._head = f"# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}\n"
         self._members: dict[tuple[str, ...], Member] = {}
+        self._shown: list[tuple[str, Member]] = []  # the labels as they are written
+
+    def __len__(self) -> int:
+        return len(self._members)
 
     def at(self, *values: str) -> Member:
         """The member with these labels; it exists from now on, at zero."""
@@ -70,25 +97,24 @@ class Family(Collector, Generic[Member]):
             if len(values) != len(self._labels):
                 raise ValueError(f"{self.name} has the labels {', '.join(self._labels)}")
             member = self._members[values] = self._make()
+            pairs = sorted(zip(self._labels, values, strict=True))
+            written = ",".join(f'{label}="{_escaped(value)}"' for label, value in pairs)
+            self._shown.append((written, member))
         return member
 
-    def collect(self) -> Iterable[Metric]:
-        """For the registry."""
-        counters = CounterMetricFamily(self.name, self._help, labels=self._labels)
-        histograms = HistogramMetricFamily(self.name, self._help, labels=self._labels)
-        for values, member in self._members.items():
-            if isinstance(member, Counter):
-                counters.add_metric(values, member.value)
-            else:
-                histograms.add_metric(values, _cumulative(member), member.total)
-        yield histograms if self._are_histograms else counters
+    def pieces(self) -> Iterator[bytes]:
+        """The text of all of them, a few at a time."""
+        yield self._head.encode()
+        for first in range(0, len(self._shown), PIECE):
+            some = self._shown[first : first + PIECE]
+            yield "".join(member.text(self.name, labels) for labels, member in some).encode(
+                errors="replace"
+            )
 
 
-def _cumulative(histogram: Histogram) -> list[tuple[str, float]]:
-    buckets = []
-    running = 0
-    names = (*(repr(float(edge)) for edge in histogram.edges), "+Inf")
-    for name, count in zip(names, histogram.counts, strict=True):
-        running += count
-        buckets.append((name, float(running)))
-    return buckets
+def _braced(labels: str) -> str:
+    return f"{{{labels}}}" if labels else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -265,6 +265,7 @@ class Supervisor:
         now = monotonic()
         self._metrics.lagged(max(0.0, now - self._condition.turned_at - self._turn))
         self._condition.turned_at = now
+        self._metrics.degraded(self._fleet.degraded)
         if not self._was_ready and not self._report.not_ready():
             self._was_ready = True
             self._log.say(Event.READY)

@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
-from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 
 from jobctl.cli.app import app
 from jobctl.cli.endings import ExitCode
@@ -30,10 +28,10 @@ from jobctl.supervisor import outcomes, settings
 from jobctl.supervisor import supervisor as supervisor_module
 from jobctl.supervisor.events import Event
 from jobctl.supervisor.log import Log
-from jobctl.supervisor.metrics import Metrics
 from jobctl.supervisor.outcomes import UNREGISTERED, Cause, Ending, decide
 from jobctl.supervisor.signals import TABLE as SIGNALS
 from jobctl.supervisor.signals import Intent
+from tests.exposed import families, new_metrics
 
 README = Path(__file__).parents[1] / "README.md"
 #: The newest migration that somebody's database may have.
@@ -236,9 +234,9 @@ def exit_code_table() -> str:
 
 def metric_table() -> str:
     """From a real /metrics, of a supervisor that leads and of one that does not."""
-    everywhere = {family.name for family in _exposed(leads=False) if family.samples}
+    everywhere = {family.name for family in families(new_metrics(leads=False)) if family.samples}
     rows = []
-    for family in sorted(_exposed(leads=True), key=lambda family: family.name):
+    for family in sorted(families(new_metrics()), key=lambda family: family.name):
         if family.name.startswith("process_"):
             continue
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -249,21 +247,6 @@ def metric_table() -> str:
             words += " Only the leader has it."
         rows.append((f"`{name}`", family.type, shown, words))
     return _table(("metric", "type", "labels", ""), rows)
-
-
-def _exposed(*, leads: bool) -> list[Metric]:
-    metrics = Metrics("1.2.3")
-    metrics.know([UNREGISTERED])
-    metrics.know_pools(["default"])
-    metrics.statement("claim", 0.001)
-    metrics.know_duties(["reap"])
-    metrics.leading(leads)
-    if leads:
-        metrics.crons({"nightly": 0.0})
-        metrics.unrunnable(0)
-        metrics.backlog([("default", "queued", 3, 1.5)])
-        metrics.oldest_transaction(7.0)
-    return list(text_string_to_metric_families(b"".join(metrics.expose()).decode()))
 
 
 def event_table() -> str:

@@ -33,6 +33,15 @@ class Told:
     def on_oldest_transaction(self, seconds: float) -> None:
         assert seconds >= 0
 
+    def on_paused(self, queues: list[str]) -> None:
+        self.paused = queues
+
+    def on_stuck(self, jobs: int) -> None:
+        self.stuck = jobs
+
+    def on_tables(self, rows: list[Row]) -> None:
+        self.tables = rows
+
 
 class Judged(Told):
     """What the reaper asks and tells."""

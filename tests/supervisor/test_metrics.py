@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 
 from jobctl.store.job_type import JobType
 from jobctl.store.states import Outcome
+from jobctl.supervisor import gauges, job_series
 from jobctl.supervisor import metrics as module
 from jobctl.supervisor.listener import Reason
 from jobctl.supervisor.metrics import Metrics
 from jobctl.supervisor.series import Histogram
 from jobctl.supervisor.slot import Stage
+from tests.exposed import families, new_metrics
+from tests.grafana.prometheus import promtool
 
 #: Name, type and labels, as dashboards and alerts rely on them.
 CONTRACT = {
+    "jobctl_jobs_enqueued": ("counter", {"queue", "job_type"}),
     "jobctl_jobs_finished": ("counter", {"queue", "job_type", "state"}),
     "jobctl_attempts": ("counter", {"queue", "job_type", "outcome"}),
+    "jobctl_poisoned_jobs": ("counter", {"queue", "job_type"}),
     "jobctl_attempts_per_finished_job": ("histogram", {"job_type"}),
     "jobctl_redeliveries": ("counter", {"queue", "reason"}),
     "jobctl_attempt_duration_seconds": ("histogram", {"queue", "job_type"}),
@@ -30,6 +35,11 @@ CONTRACT = {
     "jobctl_claim_to_start_seconds": ("histogram", {"queue"}),
     "jobctl_jobs": ("gauge", {"queue", "state"}),
     "jobctl_queue_age_seconds": ("gauge", {"queue"}),
+    "jobctl_queue_paused": ("gauge", {"queue"}),
+    "jobctl_stuck_jobs": ("gauge", set()),
+    "jobctl_table_size_bytes": ("gauge", {"table"}),
+    "jobctl_table_dead_rows": ("gauge", {"table"}),
+    "jobctl_slots_degraded": ("gauge", set()),
     "jobctl_slots": ("gauge", {"pool", "stage"}),
     "jobctl_saturation_ratio": ("gauge", {"pool"}),
     "jobctl_slot_exits": ("counter", {"pool", "reason"}),
@@ -63,21 +73,11 @@ def _type(name: str, queue: str = "mail") -> JobType:
 @pytest.fixture
 def metrics() -> Metrics:
     """Of a supervisor with one type in one queue and one pool, which leads."""
-    made = Metrics("1.2.3")
-    made.know([_type("send")])
-    made.know_pools(["default"])
-    made.know_duties(["reap"])
-    made.leading(True)
-    made.crons({"nightly": 0.0})
-    made.backlog([("mail", "queued", 3, 1.5)])
-    made.oldest_transaction(7.0)
-    made.unrunnable(0)
-    made.statement("claim", 0.002)
-    return made
+    return new_metrics([_type("send")])
 
 
 def _families(metrics: Metrics) -> Iterator[Metric]:
-    yield from text_string_to_metric_families(b"".join(metrics.expose()).decode())
+    yield from families(metrics)
 
 
 def _value(metrics: Metrics, name: str, /, **labels: str) -> float | None:
@@ -124,6 +124,14 @@ def test_conventions_of_prometheus(metrics: Metrics) -> None:
     assert "_created" not in text
 
 
+def test_promtool_finds_nothing_to_mend(metrics: Metrics) -> None:
+    """The conventions as Prometheus's own tool has them."""
+    done = subprocess.run(
+        [promtool(), "check", "metrics"], input=b"".join(metrics.expose()), capture_output=True
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
 def test_a_job_is_counted_from_claim_to_end(metrics: Metrics) -> None:
     """One retried job: two attempts, one finish."""
     series = metrics.of("mail", "send")
@@ -164,14 +172,15 @@ def test_every_word_of_ours_is_a_label_from_the_start(metrics: Metrics) -> None:
         stage.value for stage in Stage if stage is not Stage.GONE
     }
     assert _labels(metrics, "jobctl_lease_renewals_total", "result") == set(module.RENEWALS)
-    assert _labels(metrics, "jobctl_redeliveries_total", "reason") == set(module.REDELIVERIES)
+    assert _labels(metrics, "jobctl_redeliveries_total", "reason") == set(job_series.REDELIVERIES)
 
 
 def test_labels_are_bounded_whatever_is_enqueued(
     metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Types that the app has not registered, and queues beyond the first so many, are "other"."""
-    monkeypatch.setattr(module, "MOST_QUEUES", 5)
+    for place in (module, gauges):
+        monkeypatch.setattr(place, "MOST_QUEUES", 5)
     for number in range(20):
         metrics.of(f"q{number}", f"t{number}").ended("failed", 1.0)
     metrics.backlog([(f"q{number}", "queued", 2, float(number)) for number in range(20)])
@@ -184,6 +193,57 @@ def test_labels_are_bounded_whatever_is_enqueued(
     assert counted == 16  # mail and q0 to q3 have labels of their own
     assert _value(metrics, "jobctl_jobs", queue="other", state="queued") == 30
     assert _value(metrics, "jobctl_queue_age_seconds", queue="other") == 19
+
+
+def test_a_type_in_many_queues_and_an_app_of_many_types_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Queues are chosen by whoever enqueues: a type has a label of its own in its own queue, and
+    only so many have one in another."""
+    monkeypatch.setattr(module, "MOST_TYPES", 4)
+    monkeypatch.setattr(module, "MOST_PAIRS", 6)
+    metrics = new_metrics([_type(f"t{number}") for number in range(10)])
+    for queue in range(20):
+        for number in range(10):
+            metrics.of(f"q{queue}", f"t{number}").ended("succeeded", 1.0)
+    attempts = [
+        sample
+        for family in _families(metrics)
+        for sample in family.samples
+        if sample.name == "jobctl_attempts_total"
+    ]
+    assert sum(sample.value for sample in attempts) == 200
+    assert _labels(metrics, "jobctl_attempts_total", "job_type") == {
+        "t0", "t1", "t2", "t3", "other"
+    }  # fmt: skip
+    pairs = {(one.labels["queue"], one.labels["job_type"]) for one in attempts}
+    own, foreign, other_queue, other_type = 4, 6, 4, 22
+    assert len(pairs) <= own + foreign + other_queue + other_type
+
+
+def test_what_a_scrape_with_500_types_costs() -> None:
+    """So many lines and no more, in pieces of which none is long; what has not changed since the
+    scrape before is not made again. (In figures: `python -m tests.grafana.scrape`.)"""
+    types = [_type(f"type-{number}", f"queue-{number % 20}") for number in range(500)]
+    metrics = new_metrics(types)
+    first = list(metrics.expose())
+    lines = b"".join(first).count(b"\n")
+    per_type = lines / len(types)
+    assert per_type < 75, "labels of a type have grown: is each of them needed?"
+    assert max(piece.count(b"\n") for piece in first) <= 25 * 20
+    for number in range(5):
+        metrics.of(f"queue-{number}", f"type-{number}").ended("succeeded", 1.0)
+    made = []
+    lines_of = Histogram._lines
+
+    def counted(histogram: Histogram, name: str, labels: str) -> Iterator[str]:
+        made.append(name)
+        return lines_of(histogram, name, labels)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Histogram, "_lines", counted)
+        list(metrics.expose())
+    assert len(made) == 5
 
 
 def test_a_type_learned_at_a_reload_has_its_own_label(metrics: Metrics) -> None:
@@ -245,16 +305,16 @@ def test_the_worst_lag_is_remembered_and_then_forgotten(
 ) -> None:
     """A scrape every fifteen seconds must see a stall of one."""
     now = 1000.0
-    monkeypatch.setattr(module, "monotonic", lambda: now)
+    monkeypatch.setattr(gauges, "monotonic", lambda: now)
     metrics = Metrics("1")
     metrics.lagged(2.0)
     metrics.lagged(0.1)
-    now += module.LAG_SECONDS + 1
+    now += gauges.LAG_SECONDS + 1
     assert _value(metrics, "jobctl_loop_lag_seconds") == 2.0
     metrics.lagged(0.2)
-    now += module.LAG_SECONDS + 1
+    now += gauges.LAG_SECONDS + 1
     assert _value(metrics, "jobctl_loop_lag_seconds") == 0.2
-    now += 10 * module.LAG_SECONDS
+    now += 10 * gauges.LAG_SECONDS
     assert _value(metrics, "jobctl_loop_lag_seconds") == 0.0
 
 

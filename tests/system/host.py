@@ -113,7 +113,7 @@ class Host:
 
     def get(self, path: str) -> tuple[int, str]:
         """A page of its HTTP server."""
-        address = self.said("listening")[0]["address"]
+        address = self.said("listening")[-1]["address"]  # of its newest life
         try:
             with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()

@@ -75,9 +75,11 @@ def test_a_poison_job_kills_its_supervisor(hosts: Hosts, jobs: Jobs) -> None:
     for _ in range(3):
         host = hosts.start("one", "--slots", "1", app="rough")
         until(lambda: host.process.poll() is not None, within=30, what="its death")  # noqa: B023
-    hosts.start("one", "--slots", "1", app="rough").ready()
+    host = hosts.start("one", "--slots", "1", app="rough").ready()
     dead = jobs.wait(job, "dead")
     assert (dead["failure_class"], dead["attempt"], dead["crashes"]) == ("lost", 3, 3)
+    counted = 'jobctl_poisoned_jobs_total{job_type="kill_supervisor",queue="default"} 1.0'
+    until(lambda: counted in host.get("/metrics")[1], what="the metric of poison")
     assert len((hosts.folder / "poison").read_text().splitlines()) == 3
     assert {one["outcome"] for one in jobs.attempts(job)} == {"lost"}
     jobs.nothing_is_misplaced()
