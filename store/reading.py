@@ -137,7 +137,7 @@ def clock(connection: Connection) -> datetime:
 
 def job(connection: Connection, job_id: int) -> Row | None:
     """One job as the contract's view shows it, with its `attempts`; None if there is none."""
-    with _one_moment(connection):
+    with one_moment(connection):
         found = jobs(connection, [job_id])
         if not found:
             return None
@@ -157,7 +157,7 @@ def find(
 
     `after` continues behind a job of the page before; not for dead ones, whose pages `until` turns.
     """
-    with _one_moment(connection):
+    with one_moment(connection):
         return jobs(connection, ids(connection, wanted, most, after=after))
 
 
@@ -218,8 +218,8 @@ def crons(connection: Connection, name: str | None = None) -> list[Row]:
 
 
 @contextmanager
-def _one_moment(connection: Connection) -> Iterator[None]:
-    """Statements that see the same state: a job cannot move on between two of them."""
+def one_moment(connection: Connection) -> Iterator[None]:
+    """Within it all statements see the same state: a job cannot move on between two of them."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         yield

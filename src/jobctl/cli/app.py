@@ -15,6 +15,7 @@ from jobctl.cli.dead import dead
 from jobctl.cli.doctor import doctor
 from jobctl.cli.drain import drain, undrain
 from jobctl.cli.enqueue import enqueue
+from jobctl.cli.explain import explain
 from jobctl.cli.hosts import hosts
 from jobctl.cli.jobs import jobs
 from jobctl.cli.migrate import migrate
@@ -64,7 +65,8 @@ def app() -> None:
 
 
 for command in (
-    run, migrate, db, enqueue, status, jobs, dead, queues, cron, hosts, drain, undrain,
+    run, migrate, db, enqueue, status, explain, jobs, dead, queues, cron, hosts, drain, undrain,
     doctor, config,
 ):  # fmt: skip
     app.add_command(command)
+jobs.add_command(explain)

@@ -138,17 +138,18 @@ def error_of(row: Row) -> str:
 def _existing(connection: Connection, job_id: int) -> dict[str, Any]:
     job = reading.job(connection, job_id)
     if job is None:
-        raise Failure(ExitCode.NO_SUCH_THING, _no_such_job(job_id))
+        raise Failure(ExitCode.NO_SUCH_THING, no_such_job(job_id))
     return job
 
 
 def _require_all(wanted: Sequence[int], found: Mapping[int, Row]) -> None:
     missing = [job_id for job_id in wanted if job_id not in found]
     if missing:
-        raise Failure(ExitCode.NO_SUCH_THING, *(_no_such_job(job_id) for job_id in missing))
+        raise Failure(ExitCode.NO_SUCH_THING, *(no_such_job(job_id) for job_id in missing))
 
 
-def _no_such_job(job_id: int) -> str:
+def no_such_job(job_id: int) -> str:
+    """What to say of a number that nothing has."""
     return f"There is no job #{job_id}. Finished jobs are forgotten after history_keep."
 
 
