@@ -165,7 +165,8 @@ def test_it_is_the_next(connection: Connection) -> None:
     """Which is no reason to wait for long."""
     host(connection)
     job = put(connection)
-    assert ask(connection, job).because == "it is the next in its queue"
+    found = ask(connection, job)
+    assert (found.cause, found.because) == (Cause.NEXT, "it is the next in its queue")
     connection.execute("UPDATE job SET run_at = now() - interval '10 min'")
     assert "that should not be" in ask(connection, job).advice
 
