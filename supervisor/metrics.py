@@ -81,6 +81,7 @@ class Metrics:
         self.registry.register(self._slots)
         ProcessCollector(registry=self.registry)
         self._own_queue: dict[str, str] = {}  # of each type that has a label
+        self._app_known = False
         self._queues: set[str] = set()
         self._pairs: set[tuple[str, str]] = set()  # of types in other queues than their own
         self._jobs: dict[tuple[str, str], JobSeries] = {}
@@ -90,6 +91,7 @@ class Metrics:
     def know(self, types: Iterable[JobType]) -> None:
         """These types have labels of their own from now on, and start at zero."""
         types = list(types)
+        self._app_known = True
         for each in types:
             if len(self._own_queue) < MOST_TYPES or each.name in self._own_queue:
                 self._own_queue[each.name] = each.queue
@@ -102,6 +104,9 @@ class Metrics:
         """Where jobs of this type in this queue are counted."""
         found = self._jobs.get((queue, job_type))
         if found is None:
+            if not self._app_known and len(self._own_queue) < MOST_TYPES:
+                # What an earlier life has left is ended before the app is imported: it was ours.
+                self._own_queue.setdefault(job_type, queue)
             if job_type not in self._own_queue:
                 # Not remembered under its own name: whoever enqueues can invent any number.
                 return self._jobs.get((queue, OTHER)) or self._remember(queue, OTHER)

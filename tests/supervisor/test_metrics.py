@@ -246,6 +246,17 @@ def test_what_a_scrape_with_500_types_costs() -> None:
     assert len(made) == 5
 
 
+def test_what_an_earlier_life_has_left_is_counted_by_its_type() -> None:
+    """It ends before the app is imported, when no type is known yet."""
+    metrics = Metrics("1")
+    metrics.of("mail", "send").poisoned()
+    metrics.know([_type("send")])
+    metrics.of("mail", "unheard-of").poisoned()
+    of_job = {"queue": "mail", "job_type": "send"}
+    assert _value(metrics, "jobctl_poisoned_jobs_total", **of_job) == 1
+    assert _labels(metrics, "jobctl_poisoned_jobs_total", "job_type") == {"send", "other"}
+
+
 def test_a_type_learned_at_a_reload_has_its_own_label(metrics: Metrics) -> None:
     """It was "other" while nobody knew it; what was counted stays counted."""
     metrics.of("mail", "new").ended("failed", 1.0)
