@@ -6,16 +6,12 @@ causes below, and `decide` says what becomes of the job: the table of the README
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from jobctl.store.backoff import Chance, backoff_seconds
 from jobctl.store.job_type import JobType
-
-#: `random.random`, or what a test puts in its place.
-Chance = Callable[[], float]
 
 #: What holds for a type that no code has registered yet: the defaults of the decorator.
 UNREGISTERED = JobType(
@@ -161,17 +157,14 @@ class Ending:
 
 
 def backoff(policy: JobType, failures: int, chance: Chance = random.random) -> float:
-    """Seconds to wait after the `failures`-th failure (from 1).
-
-    The shape of Google Cloud Tasks: `min_backoff` doubles `max_doublings` times, then grows by its
-    last doubled value each time, never above `max_backoff`; the last fifth is chance, so that what
-    failed together does not come back together.
-    """
-    doublings = min(failures - 1, policy.max_doublings)
-    steps = failures - 1 - doublings
-    # ldexp does not overflow into an exception for any number of failures; inf is capped below.
-    base = policy.min_backoff_seconds * (2.0**doublings if doublings < 1000 else math.inf)
-    return min(policy.max_backoff_seconds, base * (1 + steps)) * (0.8 + 0.2 * chance())
+    """Seconds to wait after the `failures`-th failure (from 1), as the type says."""
+    return backoff_seconds(
+        policy.min_backoff_seconds,
+        policy.max_backoff_seconds,
+        policy.max_doublings,
+        failures,
+        chance,
+    )
 
 
 def decide(

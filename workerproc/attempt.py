@@ -67,7 +67,7 @@ class Attempts:
         try:
             result = self._call(job, declared, arguments, started_ns)
         except BaseException as error:  # SystemExit too: the slot lives on
-            return _ended(job, started_ns, _what_it_means(error, declared))
+            return _ended(job, started_ns, _what_it_means(error, declared, job.attempt))
         if result is None:
             return frames.pack_done(Done(job.token, started_ns, monotonic_ns()))
         return _ended(job, started_ns, _with_result(result))
@@ -125,16 +125,18 @@ def _with_result(result: Any) -> dict[str, Any]:
         return {**_failure(error), "error_class": UNSTORABLE_RESULT, "permanent": True}
 
 
-def _what_it_means(error: BaseException, declared: Declared[Any, Any]) -> dict[str, Any]:
+def _what_it_means(
+    error: BaseException, declared: Declared[Any, Any], attempt: int
+) -> dict[str, Any]:
     """How an attempt ended whose handler let this out."""
     try:
-        return _meaning(error, declared)
+        return _meaning(error, declared, attempt)
     except BaseException:  # it lies about its own class, or dies of being asked
         return {**_failure(error), "permanent": False}
 
 
-def _meaning(error: BaseException, declared: Declared[Any, Any]) -> dict[str, Any]:
-    match _alone(error):
+def _meaning(error: BaseException, declared: Declared[Any, Any], attempt: int) -> dict[str, Any]:
+    match alone := _alone(error):
         case Snooze(seconds=seconds) if _is_delay(seconds):
             return {"outcome": "snoozed", "snooze_seconds": seconds}
         case Cancelled():
@@ -146,7 +148,7 @@ def _meaning(error: BaseException, declared: Declared[Any, Any]) -> dict[str, An
         case RetryAfter(seconds=seconds) if _is_delay(seconds):
             return {**_failure(error), "retry_after_seconds": seconds}
         case _:
-            return {**_failure(error), "permanent": _is_permanent(error, declared)}
+            return {**_failure(error), **_by_class(alone, declared, attempt)}
 
 
 def _alone(error: BaseException) -> BaseException:
@@ -160,11 +162,15 @@ def _is_delay(seconds: object) -> bool:
     return type(seconds) in (int, float) and 0 <= seconds < math.inf  # type: ignore[operator]
 
 
-def _is_permanent(error: BaseException, declared: Declared[Any, Any]) -> bool:
+def _by_class(error: BaseException, declared: Declared[Any, Any], attempt: int) -> dict[str, Any]:
+    """What the type says of errors of this class."""
     try:
-        return declared.retry.is_permanent(error)
+        verdict = declared.retry.verdict(error, attempt)
     except BaseException:  # a metaclass may have an __instancecheck__ of its own
-        return False
+        return {"permanent": False}
+    if verdict.delay_seconds is None:
+        return {"permanent": verdict.permanent}
+    return {"permanent": False, "retry_after_seconds": verdict.delay_seconds}
 
 
 def _failure(error: BaseException) -> dict[str, Any]:

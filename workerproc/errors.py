@@ -6,8 +6,11 @@ the others are raised by jobctl, at a place or a time that the handler can be re
 
 from __future__ import annotations
 
-from jobctl.store.durations import Duration, parse_duration
+from datetime import datetime
+
+from jobctl.store.durations import Duration, format_duration, parse_duration
 from jobctl.store.errors import JobctlError
+from jobctl.workerproc.retry_after import LONGEST_RETRY_AFTER, retry_after_seconds
 
 __all__ = [
     "AppError",
@@ -37,14 +40,31 @@ class Permanent(JobctlError):
 class RetryAfter(JobctlError):
     """Failed, and the next attempt should come after `delay` instead of the type's backoff.
 
-    It spends an attempt like any failure. Raises ValueError for a delay that is not a duration.
+    `delay` may be what a server has said: the text of a Retry-After header, seconds or an HTTP
+    date, or None where it said nothing, which means the type's backoff. It counts from `sent`, the
+    text of the response's Date header, else from this host's clock. What is past means now; more
+    than 30 days are cut to that, and the message says so. It spends an attempt like any failure.
+    Raises ValueError for what is neither a duration nor a date.
     """
 
     def __init__(
-        self, delay: Duration, message: str | None = None, code: str | None = None
+        self,
+        delay: Duration | datetime | None,
+        message: str | None = None,
+        code: str | None = None,
+        *,
+        sent: str | datetime | None = None,
     ) -> None:
-        self.seconds = parse_duration(delay).total_seconds()
-        super().__init__(message or f"to be tried again after {self.seconds:g} s")
+        wished = retry_after_seconds(delay, sent)
+        self.seconds = wished if wished is None else min(wished, LONGEST_RETRY_AFTER)
+        if self.seconds is None:
+            said = message or "to be tried again"
+        else:
+            said = message or f"to be tried again after {format_duration(self.seconds)}"
+            if wished != self.seconds:
+                shown = repr(delay)[:60]
+                said += f" (it should have been {shown}: cut to 30 days)"
+        super().__init__(said)
         self.code = code
 
 

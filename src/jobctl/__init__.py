@@ -16,7 +16,7 @@ from jobctl.workerproc.errors import (
     SoftTimeout,
 )
 from jobctl.workerproc.job import Job, job
-from jobctl.workerproc.retry import Retry
+from jobctl.workerproc.retry import Backoff, Retry
 
 try:
     __version__ = version("pgjobctl")
@@ -24,6 +24,7 @@ except PackageNotFoundError:  # a checkout that nobody has installed
     __version__ = "0+unknown"
 
 __all__ = [
+    "Backoff",
     "Cancelled",
     "Context",
     "DeclarationError",

@@ -19,7 +19,7 @@ from jobctl.workerproc.frames import Done, Job, Kind
 from jobctl.workerproc.job import job
 from jobctl.workerproc.page import Page
 from jobctl.workerproc.registry import Registry
-from jobctl.workerproc.retry import Retry
+from jobctl.workerproc.retry import Backoff, Retry
 
 Run = Callable[..., Any]
 
@@ -132,6 +132,36 @@ def test_raised(run: Run, error: BaseException, expected: dict[str, Any], is_asy
     body = run(coroutine if is_async else handler, retry=retry)
     assert {name: body.get(name) for name in expected} == expected
     json.dumps(body).encode("ascii")
+
+
+def test_a_class_with_a_policy_of_its_own(run: Run) -> None:
+    """Its backoff is worked out here, where the class is known; a class that lies about what it is
+    fails like any other."""
+
+    class Liar(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            raise KeyError("no")
+
+    class Lied(Exception, metaclass=Liar):
+        pass
+
+    def failing(error: BaseException) -> Any:
+        def handler(ctx: Context) -> None:
+            raise error
+
+        return handler
+
+    retry = Retry(per_class={OSError: Backoff(min=10, max=10), TypeError: Backoff(max_attempts=2)})
+    body = run(failing(TimeoutError("x")), retry=retry)
+    assert body["permanent"] is False
+    assert 8.0 <= body["retry_after_seconds"] <= 10.0
+    wrapped = run(failing(ExceptionGroup("g", [TimeoutError("x")])), retry=retry)
+    assert 8.0 <= wrapped["retry_after_seconds"] <= 10.0
+    assert run(failing(TypeError("x")), retry=retry)["permanent"] is True  # its second attempt
+    assert "retry_after_seconds" not in run(failing(KeyError("x")), retry=retry)
+    assert "retry_after_seconds" not in run(failing(RetryAfter(None)), retry=retry)
+    lied = run(failing(KeyError("x")), retry=Retry(per_class={Lied: Backoff()}))
+    assert (lied["outcome"], lied["permanent"]) == ("failed", False)
 
 
 def test_an_unknown_type(run: Run) -> None:
