@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 import psycopg
@@ -135,6 +135,11 @@ def clock(connection: Connection) -> datetime:
     return moment
 
 
+def ago(connection: Connection, seconds: float) -> datetime:
+    """The moment so long before now, by the database's clock."""
+    return clock(connection) - timedelta(seconds=seconds)
+
+
 def job(connection: Connection, job_id: int) -> Row | None:
     """One job as the contract's view shows it, with its `attempts`; None if there is none."""
     with one_moment(connection):
@@ -210,6 +215,13 @@ def unrunnable(connection: Connection) -> list[Row]:
 def hosts(connection: Connection) -> list[Row]:
     """Supervisors that are there, or were lately."""
     return _run(connection, "read_hosts")
+
+
+def oldest_transaction(connection: Connection) -> float:
+    """For how many seconds the oldest transaction of this database has been open."""
+    (row,) = _run(connection, "oldest_transaction")
+    seconds: float = row["age"]
+    return seconds
 
 
 def crons(connection: Connection, name: str | None = None) -> list[Row]:

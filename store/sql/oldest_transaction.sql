@@ -1,7 +1,7 @@
 -- oldest_transaction: the age in seconds of the oldest transaction of this database, a prepared one
 --   too: what vacuum must leave because of it is in the way of every claim.
 -- Parameters: none.
-SELECT coalesce(extract(epoch FROM max(now() - t.began)), 0)::double precision
+SELECT coalesce(extract(epoch FROM max(now() - t.began)), 0)::double precision AS age
 FROM (
     SELECT xact_start AS began
     FROM pg_stat_activity

@@ -8,6 +8,7 @@ import importlib.util
 import click
 
 import jobctl
+from jobctl.cli.check import check
 from jobctl.cli.config import config
 from jobctl.cli.cron import cron
 from jobctl.cli.db import db
@@ -65,8 +66,8 @@ def app() -> None:
 
 
 for command in (
-    run, migrate, db, enqueue, status, explain, jobs, dead, queues, cron, hosts, drain, undrain,
-    doctor, config,
+    run, migrate, db, enqueue, status, check, explain, jobs, dead, queues, cron, hosts, drain,
+    undrain, doctor, config,
 ):  # fmt: skip
     app.add_command(command)
 jobs.add_command(explain)
