@@ -24,7 +24,7 @@ from jobctl.supervisor.gauges import MOST_QUEUES, OTHER, Fleetwide, Slots, Worst
 from jobctl.supervisor.http import Answer
 from jobctl.supervisor.job_series import SHORT, JobFamilies, JobSeries
 from jobctl.supervisor.listener import Reason
-from jobctl.supervisor.series import Counter, Family, Histogram
+from jobctl.supervisor.series import Counter, Fact, Family, Histogram
 from jobctl.supervisor.slot import Stage
 
 MOST_TYPES = 1000  # the app's own, but an app can be written by a generator
@@ -41,11 +41,16 @@ class Metrics:
     def __init__(self, version: str) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry(auto_describe=False)
-        self._families: list[Family[Counter] | Family[Histogram]] = []
+        self._families: list[Family[Counter] | Family[Histogram] | Family[Fact]] = []
         self._of_jobs = JobFamilies()
         self.statements = self._histograms(
             "jobctl_sql_seconds", "How long statements took.", ("statement",), SHORT
         )
+        self._types: Family[Fact] = Family(
+            "jobctl_job_type_info", "Job types of the app, and whom their dead letters belong to.",
+            ("job_type", "owner"), Fact,
+        )  # fmt: skip
+        self._families.append(self._types)
         self._slot_exits = self._counters(
             "jobctl_slot_exits", "Slots that are no more.", ("pool", "reason")
         )
@@ -92,9 +97,11 @@ class Metrics:
         """These types have labels of their own from now on, and start at zero."""
         types = list(types)
         self._app_known = True
+        self._types.clear()
         for each in types:
             if len(self._own_queue) < MOST_TYPES or each.name in self._own_queue:
                 self._own_queue[each.name] = each.queue
+                self._types.at(each.name, each.owner or "")
         # What was "other" until now is looked up anew.
         self._jobs.clear()
         for each in types:

@@ -33,6 +33,16 @@ class Counter:
         return f"{name}_total{_braced(labels)} {self.value}.0\n"
 
 
+class Fact:
+    """Something that is so: always 1, the labels say what."""
+
+    __slots__ = ()
+
+    def text(self, name: str, labels: str) -> str:
+        """Its line."""
+        return f"{name}{_braced(labels)} 1.0\n"
+
+
 class Histogram:
     """How long, or how many: observations sorted into buckets up to each edge, and their sum."""
 
@@ -70,11 +80,15 @@ class Histogram:
         yield f"{name}_sum{_braced(labels)} {self.total!r}\n"
 
 
-Member = TypeVar("Member", Counter, Histogram)
+Member = TypeVar("Member", Counter, Histogram, Fact)
+#: What is written behind the name, and what Prometheus calls the kind.
+_KINDS: dict[type, tuple[str, str]] = {
+    Counter: ("_total", "counter"), Histogram: ("", "histogram"), Fact: ("", "gauge"),
+}  # fmt: skip
 
 
 class Family(Generic[Member]):
-    """All counters, or all histograms, of one name, by the values of their labels."""
+    """All members of one name, which are of one kind, by the values of their labels."""
 
     def __init__(
         self, name: str, help: str, labels: Sequence[str], make: Callable[[], Member]
@@ -82,7 +96,7 @@ class Family(Generic[Member]):
         self.name = name
         self._labels = labels
         self._make: Callable[[], Member] = make
-        kind, suffix = ("histogram", "") if isinstance(make(), Histogram) else ("counter", "_total")
+        suffix, kind = _KINDS[type(make())]
         self._head = f"# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}\n"
         self._members: dict[tuple[str, ...], Member] = {}
         self._shown: list[tuple[str, Member]] = []  # the labels as they are written
@@ -101,6 +115,11 @@ class Family(Generic[Member]):
             written = ",".join(f'{label}="{_escaped(value)}"' for label, value in pairs)
             self._shown.append((written, member))
         return member
+
+    def clear(self) -> None:
+        """None of them is so any more."""
+        self._members.clear()
+        self._shown.clear()
 
     def pieces(self) -> Iterator[bytes]:
         """The text of all of them, a few at a time."""

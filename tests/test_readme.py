@@ -194,7 +194,6 @@ def test_what_it_says_is_not_there_is_not_there() -> None:
     dead = app.get_command(click.Context(app), "dead")
     assert isinstance(dead, click.Group)
     assert "dead discard" in named and "discard" not in dead.commands
-    assert not (HERE / "grafana" / "alerts.yml").exists()
 
 
 def test_what_the_drawing_of_states_promises_too_much() -> None:

@@ -26,6 +26,7 @@ CONTRACT = {
     "jobctl_jobs_enqueued": ("counter", {"queue", "job_type"}),
     "jobctl_jobs_finished": ("counter", {"queue", "job_type", "state"}),
     "jobctl_attempts": ("counter", {"queue", "job_type", "outcome"}),
+    "jobctl_job_type_info": ("gauge", {"job_type", "owner"}),
     "jobctl_poisoned_jobs": ("counter", {"queue", "job_type"}),
     "jobctl_attempts_per_finished_job": ("histogram", {"job_type"}),
     "jobctl_redeliveries": ("counter", {"queue", "reason"}),
