@@ -77,6 +77,14 @@ def drained(connection: Connection, sessions: Sequence[int]) -> list[Row]:
     return connection.execute(sql("read_drained"), {"sessions": list(sessions)}).fetchall()
 
 
+def held(connection: Connection, sessions: Sequence[int], most: int) -> list[Row]:
+    """What these still hold: `id`, `type`, `host`, `slot` (None: not known) and for how many
+    `seconds`, the longest first."""
+    return connection.execute(
+        sql("read_held"), {"sessions": list(sessions), "most": most}
+    ).fetchall()
+
+
 def switch_cron(connection: Connection, name: str, order: Order, *, enable: bool) -> bool:
     """Enables or disables a cron. False: there is none of this name that is not so already."""
     return bool(_change_cron(connection, "switch_cron", order, name=name, enable=enable))

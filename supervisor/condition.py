@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -18,6 +18,9 @@ class Condition:
     seen_at: float = 0.0  # PostgreSQL answered
     away_at: float = 0.0  # boottime: when a connection, or this process, was last not there
     turned_at: float = 0.0  # the loop turned
+    down: set[str] = field(default_factory=set)  # links on which PostgreSQL does not answer
+    load_error: str | None = None  # why the app could not be imported, the last time
+    backlog: tuple[int, float] | None = None  # of a leader: jobs due, and the oldest's age
 
     @property
     def draining(self) -> bool:

@@ -23,7 +23,7 @@ from jobctl.supervisor.leftovers import Leftovers
 from jobctl.supervisor.listener import Death, Listener, LoadFailure, Notice, Reason
 from jobctl.supervisor.nursery import Nursery, Upbringing, load_failure
 from jobctl.supervisor.oom import KernelKills
-from jobctl.supervisor.reload import Reload, Step
+from jobctl.supervisor.reload import Progress, Reload, Step
 from jobctl.supervisor.seat import Seat
 from jobctl.supervisor.seating import Seating
 from jobctl.supervisor.slot import Running, Slot, Stage, open_ends
@@ -98,7 +98,7 @@ class Fleet:
         self._declared: dict[int, Declared] = {}  # by generation, until told
         self._told: set[int] = set()
         self._reload: Reload | None = None
-        self._reload_again = False
+        self._reloads_asked = 0
         self._stopping = False
         self._closed = False
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -207,11 +207,15 @@ class Fleet:
         """
         if self._stopping:
             return
-        if self._reload is not None and self._reload.step in (Step.LOADING, Step.PROVING):
-            self._reload_again = True
-            return
-        self._reload_again = False
-        self._reload = Reload(self, self._nursery)
+        self._reloads_asked += 1
+        self._reload_if_asked()
+
+    def reload_progress(self) -> Progress:
+        """How far the last reload is."""
+        asked, reload = self._reloads_asked, self._reload
+        if reload is None:
+            return Progress(asked)
+        return Progress(asked, reload.number, reload.step, reload.failed, reload.old())
 
     def quiet_stop(self) -> None:
         """Starts nothing any more; idle slots leave now and busy ones when their job has ended."""
@@ -589,9 +593,11 @@ class Fleet:
         self._loop.call_soon(self._listener.on_notice, notice, slot, sentence)
 
     def _reload_if_asked(self) -> None:
-        decided = self._reload is None or self._reload.step in (Step.RELIEVING, Step.OVER)
-        if self._reload_again and decided:
-            self.reload()
+        reload = self._reload
+        decided = reload is None or reload.step in (Step.RELIEVING, Step.OVER)
+        done = 0 if reload is None else reload.number
+        if decided and done < self._reloads_asked and not self._stopping:
+            self._reload = Reload(self, self._nursery, self._reloads_asked)
 
     # ----------------------------------------------------------------------------------------------
 

@@ -32,6 +32,11 @@ def runtime_folders(environ: Mapping[str, str]) -> list[Path]:
     return list(dict.fromkeys(folders))
 
 
+def folders_of_units() -> list[Path]:
+    """Where the instances of jobctl@.service have theirs."""
+    return sorted(Path("/run").glob("jobctl-*"))
+
+
 def runtime_folder(environ: Mapping[str, str]) -> Path:
     """The first of the usual places that this user can have."""
     folders = runtime_folders(environ)

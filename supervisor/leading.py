@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from jobctl.store.link import Row
+from jobctl.store.states import State
 from jobctl.supervisor.condition import Condition
 from jobctl.supervisor.cron import FIRED, MISSED
 from jobctl.supervisor.events import Event
@@ -40,6 +41,9 @@ class Leading:
 
     def on_gauges(self, rows: list[Row]) -> None:
         self._metrics.backlog((q, state, jobs, age) for q, state, jobs, age in rows)
+        due = [(jobs, age or 0.0) for _, state, jobs, age in rows if state == State.QUEUED]
+        oldest = max((age for _, age in due), default=0.0)
+        self._condition.backlog = (sum(jobs for jobs, _ in due), oldest)
 
     def on_unrunnable(self, rows: list[Row]) -> None:
         self._metrics.unrunnable(sum(row[3] for row in rows))

@@ -8,6 +8,7 @@ generation stays as it was.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -25,6 +26,22 @@ class Step(Enum):
     PROVING = "proving"  # its first slot becomes ready
     RELIEVING = "relieving"  # it was adopted; old slots leave
     OVER = "over"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the last reload is, for whoever asked for it."""
+
+    asked: int = 0  # reloads that were asked for
+    number: int = 0  # of those, the last one that this is about: it may stand for several
+    step: Step = Step.OVER
+    failed: str | None = None  # why the new code was not taken
+    old: int = 0  # slots that still run older code
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is known of the last one that was asked for if its code is taken."""
+        return self.number == self.asked and self.step in (Step.RELIEVING, Step.OVER)
 
 
 class House(Protocol):
@@ -56,8 +73,10 @@ class House(Protocol):
 class Reload:
     """One reload, from the new template's start to the last old slot's end."""
 
-    def __init__(self, house: House, nursery: Nursery) -> None:
+    def __init__(self, house: House, nursery: Nursery, number: int) -> None:
+        self.number = number
         self.step = Step.LOADING
+        self.failed: str | None = None
         self.generation = 0
         self._house = house
         self._nursery = nursery
@@ -93,7 +112,7 @@ class Reload:
 
     def fail(self, why: str) -> None:
         """The old generation stays."""
-        self.step = Step.OVER
+        self.step, self.failed = Step.OVER, why
         self._nursery.drop_next()
         self._house.say(
             Notice.RELOAD_FAILED,
@@ -106,6 +125,11 @@ class Reload:
         """A slot is gone or a template is there: perhaps it was the last old one."""
         if self.step is Step.RELIEVING:
             self._go_on()
+
+    def old(self) -> int:
+        """How many seats are still taken by older code."""
+        slots = [seat.slot for seat in self._house.seats if seat.slot is not None]
+        return sum(slot.generation < self.generation for slot in slots)
 
     def _adopt(self) -> None:
         self.step = Step.RELIEVING

@@ -9,11 +9,14 @@ from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.condition import Condition
 from jobctl.supervisor.dispatch import Dispatcher
 from jobctl.supervisor.fleet import Fleet
+from jobctl.supervisor.headline import headline
 from jobctl.supervisor.identity import Identity
 from jobctl.supervisor.leader import Leader
 from jobctl.supervisor.leases import Lease
+from jobctl.supervisor.reload import Progress
 from jobctl.supervisor.settle import Settler
 from jobctl.supervisor.slot import Slot, Stage
+from jobctl.supervisor.stopping import Stop
 
 #: The loop must have turned this lately for the host to be alive, PostgreSQL must have answered
 #: (or, between two renewals of a long lease, half of it) for the host to be ready.
@@ -32,6 +35,7 @@ class Report:
         leader: Leader,
         dispatcher: Dispatcher,
         settler: Settler,
+        stop: Stop,
     ) -> None:
         self._identity = identity
         self._condition = condition
@@ -40,6 +44,7 @@ class Report:
         self._leader = leader
         self._dispatcher = dispatcher
         self._settler = settler
+        self._stop = stop
 
     def database_seen(self) -> bool:
         """Whether PostgreSQL has answered lately."""
@@ -74,6 +79,35 @@ class Report:
             reasons.append("draining")
         return reasons
 
+    def has_started(self) -> bool:
+        """Whether it does its work, or would if PostgreSQL answered: a database that is away must
+        not hold up the start of the machine, nor have the service started again and again."""
+        database = bool(self._lease.session_id) or "lease" in self._condition.down
+        return database and self.ready_slots() > 0
+
+    def load_error(self) -> str | None:
+        """Why the app could not be imported the last time, if so."""
+        return self._condition.load_error
+
+    def reload_progress(self) -> Progress:
+        """Of the last reload."""
+        return self._fleet.reload_progress()
+
+    def headline(self, now: float) -> str:
+        """One line for people."""
+        return headline(
+            now, self._condition, self._fleet, self._stop,
+            leads=self._leader.leads, ready=self.ready_slots(),
+            unwritten=len(self._settler), trouble=self._trouble(),
+        )  # fmt: skip
+
+    def _trouble(self) -> str | None:
+        if self._condition.fenced:
+            return "the lease is over and nothing may run: PostgreSQL does not answer"
+        if self._condition.down or (self._condition.seen_at and not self.database_seen()):
+            return "PostgreSQL does not answer: nothing new starts"
+        return None
+
     def state(self) -> dict[str, Any]:
         """Everything, for `jobctl status` and the log."""
         reasons = self.not_ready()
@@ -90,7 +124,20 @@ class Report:
             "busy": len(self._fleet.busy()),
             "reserve": len(self._dispatcher),
             "unwritten": len(self._settler),
+            "reload": self._reload(),
             "slots": [_slot(slot) for slot in self._fleet.slots()],
+        }
+
+    def _reload(self) -> dict[str, Any]:
+        progress = self._fleet.reload_progress()
+        return {
+            "asked": progress.asked,
+            "number": progress.number,
+            "decided": progress.decided,
+            "step": progress.step.value,
+            "failed": progress.failed,
+            "error": self._condition.load_error,
+            "old": progress.old,
         }
 
 

@@ -73,6 +73,21 @@ def _setting(
     )
 
 
+def _credential(environ: Environ) -> Path | None:
+    """What systemd's LoadCredential=dsn:... has put there for this service alone."""
+    folder = environ.get("CREDENTIALS_DIRECTORY")
+    if not folder:
+        return None
+    file = Path(folder, "dsn")
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # it loads others
+    except OSError:
+        pass  # a reload may not read it, and need not; whoever must will hear of it
+    return file
+
+
 def _cores(environ: Environ) -> int:
     return len(os.sched_getaffinity(0))
 
@@ -94,7 +109,10 @@ class Settings:
         secret=True,
     )
     dsn_file: Path | None = _setting(
-        kinds.PATH, None, "File whose first line is the DSN.", default_words="none"
+        kinds.PATH,
+        _credential,
+        "File whose first line is the DSN.",
+        default_words="`$CREDENTIALS_DIRECTORY/dsn`, if systemd has loaded one",
     )
     schema: str = _setting(kinds.SCHEMA, "jobctl", "Schema that holds jobctl's tables.")
     state_dir: Path = _setting(

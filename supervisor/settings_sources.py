@@ -214,7 +214,7 @@ def _choose_dsn(found: dict[str, _Found], environ: Environ, problems: list[str])
                 f"{dsn.origin} and {file.origin}: both dsn and dsn_file are set; keep one."
             )
         del found["dsn_file" if dsn.rank > file.rank else "dsn"]
-    elif not dsn and not file:
+    elif not dsn and not file and TABLE["dsn_file"].default(environ) is None:
         try:
             url = resolve(None, None, {DATABASE_URL: environ.get(DATABASE_URL, "")})
         except DsnError as error:

@@ -34,7 +34,7 @@ from jobctl.supervisor.ceilings import Ceilings
 from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
 from jobctl.supervisor.condition import Condition
-from jobctl.supervisor.control import ControlServer
+from jobctl.supervisor.control import ControlServer, Refusal
 from jobctl.supervisor.cron import Cron
 from jobctl.supervisor.crons import Crons
 from jobctl.supervisor.deadlines import Deadlines
@@ -50,10 +50,12 @@ from jobctl.supervisor.leases import Lease, boottime
 from jobctl.supervisor.listener import Death, LoadFailure, Notice, Reason
 from jobctl.supervisor.log import Log, first_line
 from jobctl.supervisor.metrics import Metrics
+from jobctl.supervisor.notify import Notify
 from jobctl.supervisor.outcomes import Failed, HandedBack, Unrunnable
 from jobctl.supervisor.reclaim import reclaim
 from jobctl.supervisor.remarks import Remarks
 from jobctl.supervisor.report import Report
+from jobctl.supervisor.service import Service
 from jobctl.supervisor.settings import Settings
 from jobctl.supervisor.settle import Settler
 from jobctl.supervisor.signals import Intent, Signals
@@ -69,24 +71,28 @@ LONGEST_REST = 1.0
 EXIT_DONE, EXIT_FAILED, EXIT_PARTLY, EXIT_CONFIGURATION = 0, 1, 5, 78
 
 
-def run(settings: Settings, dsn: str, crons: Sequence[CronSpec] = ()) -> int:
+def run(
+    settings: Settings, dsn: str, crons: Sequence[CronSpec] = (), notify: Notify | None = None
+) -> int:
     """Runs a supervisor until it is told to stop; returns what to exit with. `crons` are those of
-    its file.
+    its file; `notify` is the way to the service manager that has started us, if one has.
 
     0: stopped as asked. 5: so too, but jobs were interrupted (and queued again). 1: a part of it
     failed. 78: a configuration that no restart will mend.
     """
-    return asyncio.run(_run(settings, dsn, crons))
+    return asyncio.run(_run(settings, dsn, crons, notify or Notify()))
 
 
-async def _run(settings: Settings, dsn: str, crons: Sequence[CronSpec]) -> int:
-    return await Supervisor(settings, dsn, crons).run()
+async def _run(settings: Settings, dsn: str, crons: Sequence[CronSpec], notify: Notify) -> int:
+    return await Supervisor(settings, dsn, crons, notify).run()
 
 
 class Supervisor:
     """Owns the parts and stands between them; each of its groups of methods is one part's ear."""
 
-    def __init__(self, settings: Settings, dsn: str, crons: Sequence[CronSpec] = ()) -> None:
+    def __init__(
+        self, settings: Settings, dsn: str, crons: Sequence[CronSpec], notify: Notify
+    ) -> None:
         assert settings.app is not None  # noqa: S101 - the command line asks for it
         self._settings = settings
         self._identity = Identity.of_this_process(settings.host)
@@ -164,8 +170,12 @@ class Supervisor:
         self._annotations = Annotations(self._fleet, self._allowance)
         self._report = Report(
             self._identity, self._condition, self._fleet, self._lease, self._leader,
-            self._dispatcher, self._settler,
+            self._dispatcher, self._settler, self._stop,
         )  # fmt: skip
+        self._notify = notify
+        self._service = Service(
+            notify, self._report, self._stop, settings.boot_timeout, monotonic()
+        )
         self._control = ControlServer(
             settings.runtime_dir,
             {
@@ -173,6 +183,7 @@ class Supervisor:
                 "drain": self._drain,
                 "undrain": self._undrain,
                 "exit": self._exit,
+                "reload": self._reload,
             },
         )
         self._http = None
@@ -222,8 +233,7 @@ class Supervisor:
                 case Intent.STOP_NOW:
                     self._begin_stop(number.name, 0.0)
                 case Intent.RELOAD:
-                    self._log.say(Event.RELOADING)
-                    self._fleet.reload()
+                    self._begin_reload()
                 case Intent.SAY_STATE:
                     self._log.say(Event.STATE, state=json.dumps(self._report.state()))
 
@@ -273,11 +283,12 @@ class Supervisor:
         if some_ready != self._some_ready:
             self._some_ready = some_ready
             self._lease.hurry()
+        self._service.turned(now)
 
     def _next_due(self) -> float:
         """The next thing that is due although nothing happens."""
         self._turn = LONGEST_TURN if self._fleet.busy() or self._stop.begun else LONGEST_REST
-        due = [monotonic() + self._turn, self._hand_back_at]
+        due = [monotonic() + self._turn, self._hand_back_at, self._service.next_due()]
         deadline = self._deadlines.next_due()
         if deadline is not None:
             due.append(deadline / 1e9)
@@ -302,6 +313,7 @@ class Supervisor:
     async def _close(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Leaves nothing behind: no process, no claim, no session, no lock, no socket."""
         self._signals.hold()
+        self._service.closing()
         self._fleet.quiet_stop()
         self._fleet.kill_all(Reason.STOP)
         try:
@@ -324,6 +336,7 @@ class Supervisor:
             self._exit_code = EXIT_PARTLY
         self._log.say(Event.STOPPED, interrupted=self._attempts.interrupted)
         self._log.close()
+        self._notify.close()
 
     async def _end_session(self) -> None:
         """Only if all is written: a session that still holds claims must expire, not vanish."""
@@ -359,6 +372,12 @@ class Supervisor:
         self._exit_code = EXIT_FAILED
         self._begin_stop(f"{part} failed", 0.0)
 
+    def _begin_reload(self) -> None:
+        self._condition.load_error = None
+        self._log.say(Event.RELOADING)
+        self._fleet.reload()
+        self._alarm.set()
+
     def _begin_stop(self, because: str, patience: float) -> None:
         busy = len(self._fleet.busy())
         if self._stop.begin(because, monotonic(), patience):
@@ -383,6 +402,7 @@ class Supervisor:
 
     def on_types(self, generation: int, types: list[JobType], crons: list[CronSpec]) -> None:
         self._code.learn(generation, types)
+        self._condition.load_error = None
         self._dispatcher.backstop = self._code.longest_timeout() + self._allowance
         self._metrics.know(types)
         self._lease.errand("register_types", types=json.dumps([one.to_dict() for one in types]))
@@ -422,6 +442,7 @@ class Supervisor:
         self._log.say(Event.OUTPUT, slot=number, job=job_id, line=line)
 
     def on_load_failed(self, failure: LoadFailure) -> None:
+        self._condition.load_error = f"{failure.error_class}: {failure.message}"
         self._log.say(
             Event.APP_FAILED,
             error_class=failure.error_class,
@@ -549,6 +570,7 @@ class Supervisor:
         self._log.say(Event.LEADING if leads else Event.NOT_LEADING)
         self._metrics.leading(leads)
         self._lease.hurry()
+        self._condition.backlog = None
         if not leads:
             self._condition.led = True
 
@@ -565,8 +587,10 @@ class Supervisor:
         """A connection was lost, or (None) is there again."""
         self._condition.away_at = boottime()
         if error is None:
+            self._condition.down.discard(link)
             self._log.say(Event.DATABASE_BACK, link=link)
         else:
+            self._condition.down.add(link)
             self._log.say(Event.DATABASE_LOST, link=link, error=error)
 
     # What people ask (control.py, http.py) -------------------------------------------------------
@@ -596,6 +620,12 @@ class Supervisor:
 
     async def _exit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         self._begin_stop("jobctl drain --exit", self._settings.drain_timeout)
+        return self._report.state()
+
+    async def _reload(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._stop.begun:
+            raise Refusal("it is stopping, and takes no new code")
+        self._begin_reload()
         return self._report.state()
 
     async def _status(self, request: Mapping[str, Any]) -> Mapping[str, Any]:

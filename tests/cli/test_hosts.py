@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 
 from jobctl.cli import drain as drain_command
+from jobctl.cli import progress
 from jobctl.store import reading
 from jobctl.store.reading import Connection
 from jobctl.supervisor.control import ControlServer
 from tests.cli.conftest import Cli
 from tests.store.standing import put, put_session
 from tests.waiting import until
+
+NAMES = ("status", "drain", "undrain", "exit", "reload")
 
 
 class Host:
@@ -27,6 +30,10 @@ class Host:
     def __init__(self, folder: Path) -> None:
         self.busy = 2
         self.draining = False
+        self.reload: dict[str, Any] = {
+            "number": 0, "decided": False, "step": "loading", "failed": None, "error": None,
+            "old": 0,
+        }  # fmt: skip
         self.asked: list[str] = []
         self.leaves = asyncio.Event()
         self._folder = folder
@@ -47,7 +54,7 @@ class Host:
         self._loop.call_soon_threadsafe(self.leaves.set)
 
     async def _run(self) -> None:
-        commands = {name: self._command(name) for name in ("status", "drain", "undrain", "exit")}
+        commands = {name: self._command(name) for name in NAMES}
         server = ControlServer(self._folder, commands)
         await server.start()
         self._listens.set()
@@ -61,6 +68,12 @@ class Host:
             return {
                 "host": "alpha", "pid": os.getpid(), "draining": self.draining,
                 "busy": self.busy, "reserve": 0, "unwritten": 0,
+                "reload": {**self.reload, "asked": self.asked.count("reload")},
+                "slots": [
+                    {"slot": 1 + number, "job": 40 + number, "type": f"send{chr(27)}",
+                     "seconds": 100.0 * (1 + number)}
+                    for number in range(self.busy)
+                ],
             }  # fmt: skip
 
         return command
@@ -133,6 +146,12 @@ def test_drain_here_waits_until_nothing_runs(bare_cli: Cli, host: Host) -> None:
     late = bare_cli("drain", "--wait", "--timeout", "0.1s")
     assert late.code == 124
     assert "still runs 2 jobs" in late.err
+    listed = [line[10:] for line in late.err.splitlines() if line.startswith("jobctl:   ")]
+    assert listed == [
+        "send\\x1b #41 on alpha:2, for 3m20s",
+        "send\\x1b #40 on alpha:1, for 1m40s",
+    ]
+    assert "jobctl undrain" in late.err
     threading.Timer(0.3, lambda: setattr(host, "busy", 0)).start()
     ran = bare_cli("drain", "--wait", "--timeout", "30s", "--json")
     assert ran.code == 0
@@ -148,6 +167,47 @@ def test_drain_and_exit_waits_until_it_has_left(bare_cli: Cli, host: Host) -> No
     ran = bare_cli("drain", "--exit", "--wait", "--timeout", "30s")
     assert ran.code == 0
     assert host.asked[0] == "exit"
+
+
+def test_a_drain_that_takes_long_says_how_far_it_is(
+    bare_cli: Cli, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody watches: a line now and then, and only if it says something new."""
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
+    threading.Timer(0.5, lambda: setattr(host, "busy", 1)).start()
+    threading.Timer(1.0, lambda: setattr(host, "busy", 0)).start()
+    ran = bare_cli("drain", "--wait", "--timeout", "30s", "--json")
+    assert ran.code == 0
+    said = [line for line in ran.err.splitlines() if "still run" in line]
+    assert [line[:17] for line in said] == ["2 jobs still run;", "1 job still run; "]
+
+
+def test_reload_returns_when_it_is_decided(bare_cli: Cli, host: Host) -> None:
+    """0 if the new code is taken, whoever still ends a job with the old one; 124 before."""
+    late = bare_cli("reload", "--timeout", "0.1s")
+    assert late.code == 124 and "not imported yet" in late.err
+    host.reload |= {"number": 2, "decided": True, "step": "relieving", "old": 1}
+    ran = bare_cli("reload", "--json")
+    assert ran.code == 0
+    assert (ran.json[0]["decided"], ran.json[0]["old"]) == (True, 1)
+    host.reload |= {"number": 3}
+    late = bare_cli("reload", "--wait", "--timeout", "0.3s")
+    assert late.code == 124 and "1 slots still run older code" in late.err
+    host.reload |= {"number": 4}
+    threading.Timer(0.3, lambda: host.reload.update(old=0)).start()
+    assert bare_cli("reload", "--wait", "--timeout", "30s").code == 0
+
+
+def test_reload_waits_for_its_own(bare_cli: Cli, host: Host) -> None:
+    """Another one was just decided; that says nothing about the code that is there now."""
+    host.asked.append("reload")
+    host.reload |= {"number": 1, "decided": True, "step": "over"}
+    threading.Timer(
+        0.3, lambda: host.reload.update(number=2, failed="it died", error="ImportError: shop")
+    ).start()
+    ran = bare_cli("reload", "--timeout", "30s")
+    assert ran.code == 1
+    assert "the old code goes on: ImportError: shop" in ran.err
 
 
 def test_nobody_is_here(bare_cli: Cli) -> None:
@@ -169,6 +229,8 @@ def test_drain_there_goes_through_the_database(
     late = cli("drain", "--host", "alpha", "--wait", "--timeout", "0.1s")
     assert late.code == 124
     assert "alpha still holds 1 job" in late.err
+    assert f"#{job_id} on alpha" in late.err
+    assert "jobctl undrain --host alpha" in late.err
 
     def supervisor() -> None:
         with reading.connect(database, "jobctl") as its:

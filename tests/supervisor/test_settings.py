@@ -151,6 +151,18 @@ def test_the_file_in_the_working_folder_is_read(
     assert load(environ={}).settings.slots == 7
 
 
+def test_a_credential_of_systemd_is_the_dsn_file(tmp_path: Path) -> None:
+    """Unless somebody says otherwise: a credential goes before DATABASE_URL and behind the rest."""
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "DATABASE_URL": "postgresql://other/db"}
+    assert load(environ=environ).settings.dsn == "postgresql://other/db"  # it loads others
+    (tmp_path / "dsn").write_text("host=credential\n")
+    loaded = load(environ=environ).settings
+    assert (loaded.dsn, loaded.dsn_file) == (None, tmp_path / "dsn")
+    assert find_dsn(loaded, environ) == "host=credential"
+    nearer = load(environ={**environ, "JOBCTL_DSN": "host=nearer"}).settings
+    assert find_dsn(nearer, environ) == "host=nearer"
+
+
 def test_of_dsn_and_dsn_file_the_nearer_one_counts(tmp_path: Path) -> None:
     """They are one setting in two forms; in one place they contradict each other."""
     file = _file(tmp_path, 'dsn_file = "/etc/jobctl/dsn"\n')

@@ -22,6 +22,7 @@ from jobctl.cli.jobs import jobs
 from jobctl.cli.migrate import migrate
 from jobctl.cli.nouns import Noun
 from jobctl.cli.queues import queues
+from jobctl.cli.reload import reload
 from jobctl.cli.run import run
 from jobctl.cli.status import status
 
@@ -67,7 +68,7 @@ def app() -> None:
 
 for command in (
     run, migrate, db, enqueue, status, check, explain, jobs, dead, queues, cron, hosts, drain,
-    undrain, doctor, config,
+    undrain, reload, doctor, config,
 ):  # fmt: skip
     app.add_command(command)
 jobs.add_command(explain)

@@ -6,11 +6,8 @@ else it leaves a request in the database, which they read within moments.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -18,18 +15,23 @@ import click
 
 from jobctl.cli import database
 from jobctl.cli.endings import ExitCode, Failure
+from jobctl.cli.here import State, Told, is_drained, peers_here
 from jobctl.cli.moments import DURATION
 from jobctl.cli.options import DATABASE_SETTINGS, settings_options
 from jobctl.cli.output import Output, Row, output_option, say
+from jobctl.cli.progress import Progress
+from jobctl.cli.table import safe
 from jobctl.store import operating
+from jobctl.store.durations import format_duration
 from jobctl.store.operating import Order
-from jobctl.supervisor.control import ControlError, Peer, peers
-from jobctl.supervisor.folders import runtime_folders
 from jobctl.supervisor.settings_sources import Loaded
 
 LOOK_SECONDS = 0.2
 #: A host that was asked through the database has this long to say that it has heard.
 HEARD_SECONDS = 10.0
+#: So many jobs that still run are listed when time is over.
+LISTED = 20
+GOES_ON = "Claims stay stopped there and these jobs go on. To claim again: jobctl undrain{where}"
 
 drain_settings = settings_options(*DATABASE_SETTINGS, "runtime_dir")
 
@@ -73,8 +75,8 @@ def undrain(
     """Claim again."""
     _require_one(host, every)
     if host is None and not every:
-        told = _Told()
-        for peer in _peers_here(loaded):
+        told = Told()
+        for peer in peers_here(loaded):
             told.ask(peer, "undrain")
         return told.end(output)
     with database.connect(loaded) as connection:
@@ -103,14 +105,19 @@ def undrain(
 def _drain_here(
     loaded: Loaded, wait: bool, and_exit: bool, give_up: float | None, output: Output
 ) -> int:
-    told = _Told()
-    for peer in _peers_here(loaded):
+    told = Told()
+    for peer in peers_here(loaded):
         told.ask(peer, "exit" if and_exit else "drain")
+
+    def not_yet() -> list[State]:
+        # One that has left has finished: a supervisor never leaves a job behind.
+        return [state for state in told.look_again() if and_exit or not is_drained(state)]
+
     if wait:
-        left = _until_none(lambda: told.not_yet(and_exit=and_exit), give_up)
+        left = _until_none(not_yet, give_up, _how_far_here)
         if left:
             told.end(output)
-            raise Failure(ExitCode.TIMED_OUT, *(_still(state) for state in left))
+            raise Failure(ExitCode.TIMED_OUT, *_still_here(left, and_exit=and_exit))
     return told.end(output)
 
 
@@ -129,7 +136,8 @@ def _drain_there(
             lost[:] = [row for row in rows if not row["alive"]]
             return [r for r in rows if r["alive"] and not (r["draining"] and not r["claims"])]
 
-        left = _until_none(not_yet, give_up) if wait else []
+        left = _until_none(not_yet, give_up, _how_far_there) if wait else []
+        held = operating.held(connection, [row["id"] for row in left], LISTED) if left else []
         states = {row["id"]: row for row in operating.drained(connection, sessions)}
     rows = [
         {
@@ -145,6 +153,8 @@ def _drain_there(
         raise Failure(
             ExitCode.TIMED_OUT,
             *(f"{row['host']} still holds {_jobs(row['claims'])}." for row in left),
+            *_listed(held, sum(row["claims"] for row in left)),
+            GOES_ON.format(where=" --all" if host is None else f" --host {host}"),
         )
     if lost:
         raise Failure(
@@ -160,80 +170,70 @@ def _drain_there(
     return ExitCode.DONE
 
 
-@dataclass
-class _Told:
-    """What the supervisors of this host have said."""
-
-    states: dict[Peer, dict[str, Any]] = field(default_factory=dict)
-    errors: list[str] = field(default_factory=list)
-
-    def ask(self, peer: Peer, command: str) -> None:
-        try:
-            self.states[peer] = peer.ask(command)
-        except ControlError as error:
-            self.errors.append(str(error))
-
-    def not_yet(self, *, and_exit: bool) -> list[dict[str, Any]]:
-        """Those that run something still, or (with `and_exit`) are there still."""
-        left = []
-        for peer in self.states:
-            # One that has left has finished: a supervisor never leaves a job behind.
-            with suppress(ControlError):
-                self.states[peer] = state = peer.ask("status")
-                if and_exit or not _is_drained(state):
-                    left.append(state)
-        return left
-
-    def end(self, output: Output) -> int:
-        rows = list(self.states.values())
-        output.rows(
-            rows,
-            name="host",
-            titles=("HOST", "PID", "STATE", "BUSY"),
-            cells=lambda row: [row["host"], row["pid"], _word(row), row["busy"]],
-        )
-        for error in self.errors:
-            say(error)
-        if not self.errors:
-            return ExitCode.DONE
-        return ExitCode.PARTLY_DONE if rows else ExitCode.FAILED
-
-
-def _peers_here(loaded: Loaded) -> list[Peer]:
-    given = loaded.origins["runtime_dir"] != "default"
-    folders = [loaded.settings.runtime_dir] if given else runtime_folders(os.environ)
-    found = peers(folders)
-    if not found:
-        raise Failure(
-            ExitCode.NO_SUCH_THING,
-            f"No supervisor of this user runs on this host (looked in "
-            f"{', '.join(str(folder) for folder in folders)}). For another host: --host HOST",
-        )
-    return found
-
-
-def _is_drained(state: dict[str, Any]) -> bool:
-    left = sum(int(state.get(what, 0)) for what in ("busy", "reserve", "unwritten"))
-    return bool(state["draining"]) and left == 0
-
-
-def _word(state: Row) -> str:
-    if not state["draining"]:
-        return "working"
-    return "drained" if _is_drained(dict(state)) else "draining"
-
-
-def _still(state: dict[str, Any]) -> str:
-    return f"The supervisor {state['pid']} still runs {_jobs(state['busy'])}."
-
-
-def _until_none(left: Callable[[], list[Any]], give_up: float | None) -> list[Any]:
+def _until_none(
+    left: Callable[[], list[Any]],
+    give_up: float | None,
+    words: Callable[[list[Any]], str] | None = None,
+) -> list[Any]:
     """Asks until nothing is left, or time is over; returns what is left then."""
-    while rows := left():
-        if give_up is not None and monotonic() >= give_up:
-            return rows
-        time.sleep(LOOK_SECONDS)
+    with Progress() as progress:
+        while rows := left():
+            if give_up is not None and monotonic() >= give_up:
+                return rows
+            if words is not None:
+                progress.show(words(rows))
+            time.sleep(LOOK_SECONDS)
     return []
+
+
+def _how_far_here(states: Sequence[State]) -> str:
+    busy = sum(state["busy"] for state in states)
+    running = _running(states)
+    if not running:
+        return "Nothing runs any more; waiting for what ended to be written."
+    longest = max(running, key=lambda row: row["seconds"])
+    return f"{_jobs(busy)} still run; the longest is {_named(longest)}."
+
+
+def _how_far_there(rows: Sequence[Row]) -> str:
+    unheard = [row["host"] for row in rows if not row["draining"]]
+    held = sum(row["claims"] for row in rows)
+    words = f"{_jobs(held)} still held by {', '.join(row['host'] for row in rows)}"
+    return f"{words}; not heard yet by {', '.join(unheard)}." if unheard else f"{words}."
+
+
+def _still_here(states: Sequence[State], *, and_exit: bool) -> list[str]:
+    running = _running(states)
+    sentences = [
+        f"The supervisor {state['pid']} still runs {_jobs(state['busy'])}." for state in states
+    ]
+    sentences += _listed(running[:LISTED], sum(state["busy"] for state in states))
+    return sentences if and_exit else [*sentences, GOES_ON.format(where="")]
+
+
+def _running(states: Sequence[State]) -> list[Row]:
+    """What runs here, the longest first, as `operating.held` has it of other hosts."""
+    rows = [
+        {"id": slot["job"], "type": slot["type"], "host": state["host"], "slot": slot["slot"],
+         "seconds": slot["seconds"]}
+        for state in states
+        for slot in state.get("slots", ())
+        if slot["job"] is not None
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: -row["seconds"])
+
+
+def _listed(rows: Sequence[Row], all_of_them: int) -> list[str]:
+    lines = [f"  {_named(row)}" for row in rows]
+    if all_of_them > len(rows) > 0:
+        lines.append(f"  and {all_of_them - len(rows)} more")
+    return lines
+
+
+def _named(row: Row) -> str:
+    where = row["host"] if row["slot"] is None else f"{row['host']}:{row['slot']}"
+    took = format_duration(round(row["seconds"]))
+    return safe(f"{row['type'] or 'a job'} #{row['id']} on {where}, for {took}")
 
 
 def _print_hosts(output: Output, rows: Sequence[Row]) -> None:

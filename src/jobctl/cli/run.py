@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from jobctl.cli import database
@@ -10,6 +12,7 @@ from jobctl.cli.options import settings_options
 from jobctl.cli.output import say
 from jobctl.store.dsn import DsnError, masked
 from jobctl.supervisor.folders import FolderError
+from jobctl.supervisor.notify import Notify
 from jobctl.supervisor.settings import TABLE
 from jobctl.supervisor.settings_sources import Loaded, find_dsn
 
@@ -22,6 +25,7 @@ def run(loaded: Loaded) -> int:
     Without a DSN it starts the embedded PostgreSQL and brings its schema up to date. SIGTERM or
     Ctrl-C lets running jobs finish, SIGHUP loads new code, SIGQUIT stops at once.
     """
+    notify = Notify.of(os.environ)  # before anything is started that could speak in our name
     from jobctl.supervisor import supervisor  # costs more than the other commands need
 
     if loaded.settings.app is None:
@@ -33,7 +37,7 @@ def run(loaded: Loaded) -> int:
     try:
         dsn = find_dsn(loaded.settings)
         dsn = _embedded(loaded) if dsn is None else dsn
-        return supervisor.run(loaded.settings, dsn, loaded.crons)
+        return supervisor.run(loaded.settings, dsn, loaded.crons, notify)
     except (DsnError, FolderError) as error:
         raise Failure(ExitCode.CONFIGURATION, str(error)) from error
 
