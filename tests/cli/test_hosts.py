@@ -106,9 +106,13 @@ def test_status_in_words_and_in_json(cli: Cli, connection: Connection) -> None:
     assert [job["id"] for job in facts["stuck"]] == [stuck]
     text = cli("status").out
     assert "2 supervisors, 4 of 16 slots busy, leader: alpha" in text
-    assert "Draining: beta" in text
-    assert "Silent: gamma" in text
+    assert "draining: beta. jobctl undrain" in text
+    assert "silent: gamma" in text
     assert "its supervisor is gone" in text
+    assert "1 job died within the last hour. jobctl dead list --since 1h" in text
+    troubles = [one["trouble"] for one in facts["troubles"]]
+    assert troubles[0] == "1 running job looked after by nobody"  # the worst first
+    assert text.index("has waited 5m") < text.index("draining: beta") < text.index("QUEUE")
 
 
 def test_status_counts_no_further_than_it_says(
@@ -128,6 +132,32 @@ def test_status_without_a_supervisor(cli: Cli) -> None:
     ran = cli("status")
     assert ran.code == 0
     assert ran.out.startswith("No supervisor is running")
+
+
+def test_status_says_who_has_paused_what_and_that_it_is_nobodys_fault(
+    cli: Cli, connection: Connection
+) -> None:
+    """An old job in a paused queue is no trouble; nor is a retention that keeps the dead."""
+    now = datetime.now(UTC)
+    put_session(connection, 1, "alpha", leader=True)
+    put(connection, run_at=now - timedelta(hours=5))
+    put(connection, "dead")
+    connection.execute("UPDATE dead SET dead_since = now() - interval '2 h'")
+    cli("queues", "pause", "mail", "--reason", "provider is down")
+    facts = cli("status", "--json").json
+    (trouble,) = facts["troubles"]
+    assert trouble["trouble"].startswith("mail is paused for ")
+    assert trouble["trouble"].endswith(": provider is down")
+    assert trouble["advice"] == "jobctl queues resume mail"
+
+
+def test_status_when_nobody_leads_or_serves(cli: Cli, connection: Connection) -> None:
+    """What is not done at all comes before what is done late."""
+    put_session(connection, 1, "alpha", queues=["reports"])
+    put(connection, queue="mail")
+    words = [one["trouble"] for one in cli("status", "--json").json["troubles"]]
+    assert words[0] == "mail is served by no host"
+    assert words[1].startswith("nobody leads")
 
 
 def test_hosts(cli: Cli, connection: Connection) -> None:

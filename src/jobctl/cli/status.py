@@ -7,17 +7,18 @@ from typing import Any
 
 import click
 
-from jobctl.cli import database, queues
+from jobctl.cli import database, overview, queues
 from jobctl.cli.endings import ExitCode
-from jobctl.cli.moments import DURATION, iso
+from jobctl.cli.moments import DURATION
 from jobctl.cli.options import database_options
 from jobctl.cli.output import Output, data, output_option
 from jobctl.cli.table import is_terminal, paint, safe, table
-from jobctl.store import reading
 from jobctl.store.reading import Connection
 from jobctl.supervisor.settings_sources import Loaded
 
 SHOWN_STUCK = 10
+#: How a trouble of this severity looks; the words say it too.
+SEVERITY_COLOURS = {"critical": "red", "warning": "yellow", "note": "yellow"}
 
 
 @click.command()
@@ -41,80 +42,37 @@ def status(loaded: Loaded, watch: float | None, output: Output) -> int:
 
 
 def _show(connection: Connection, output: Output) -> None:
-    facts = _facts(connection)
+    facts = overview.facts(connection)
     output.one(facts, name="status", text=lambda: _text(facts))
 
 
-def _facts(connection: Connection) -> dict[str, Any]:
-    hosts = [row for row in reading.hosts(connection) if row["state"] != "dead"]
-    live = [row for row in hosts if row["state"] != "silent"]
-    leader = next((row["host"] for row in live if row["leader"]), None)
-    return {
-        "at": iso(database.now(connection)),
-        "queues": queues.facts(connection),
-        "supervisors": len(live),
-        "slots": sum(row["slots"] for row in live),
-        "busy": sum(row["busy"] for row in live),
-        "draining": [row["host"] for row in live if row["state"] in ("draining", "drained")],
-        "not_ready": [row["host"] for row in hosts if row["state"] == "not ready"],
-        "silent": [row["host"] for row in hosts if row["state"] == "silent"],
-        "leader": leader,
-        "stuck": reading.stuck(connection),
-        "unrunnable": reading.unrunnable(connection),
-    }
-
-
 def _text(facts: dict[str, Any]) -> str:
-    blocks = [_supervisors(facts)]
+    headline = safe(overview.headline(facts))
+    blocks = [headline if facts["supervisors"] else paint(headline, "red")]
+    if troubles := overview.troubles(facts):
+        blocks.append("\n".join(_trouble(one) for one in troubles))
     if facts["queues"]:
         titles = ["QUEUE", "STATE", "OLDEST DUE", *(state.upper() for state in queues.STATES)]
-        blocks.append(table(titles, [_cells(queue) for queue in facts["queues"]]))
+        rows = [
+            [one["queue"], one["state"], queues.age(one), *queues.counts(one)]
+            for one in facts["queues"]
+        ]
+        blocks.append(table(titles, rows))
     else:
         blocks.append("No job has been enqueued yet.")
-    if facts["unrunnable"]:
-        rows = [
-            [f"{row['type']}@{row['schema_version']}", row["queue"], row["jobs"], row["because"]]
-            for row in facts["unrunnable"]
-        ]
-        blocks.append(
-            paint("Jobs that nobody can run:", "red")
-            + "\n"
-            + table(["TYPE", "QUEUE", "JOBS", "BECAUSE"], rows, indent="  ")
-        )
     if facts["stuck"]:
-        rows = [
+        shown = [
             [row["id"], row["type"], row["host"], row["because"]]
             for row in facts["stuck"][:SHOWN_STUCK]
         ]
         many = len(facts["stuck"])
         more = f" (the first {SHOWN_STUCK} of {many})" if many > SHOWN_STUCK else ""
-        blocks.append(
-            paint(f"Stuck jobs{more}; the leader reclaims them:", "red")
-            + "\n"
-            + table(["ID", "TYPE", "HOST", "BECAUSE"], rows, indent="  ")
-        )
+        stuck = table(["ID", "TYPE", "HOST", "BECAUSE"], shown, indent="  ")
+        blocks.append(f"Looked after by nobody{more}:\n{stuck}")
     return "\n\n".join(blocks)
 
 
-def _supervisors(facts: dict[str, Any]) -> str:
-    if not facts["supervisors"]:
-        line = paint("No supervisor is running: nothing is worked on.", "red")
-    else:
-        many = facts["supervisors"]
-        line = (
-            f"{many} supervisor{'' if many == 1 else 's'}, {facts['busy']} of {facts['slots']} "
-            f"slots busy, leader: {safe(facts['leader'] or 'none yet')}"
-        )
-    lines = [line]
-    if facts["draining"]:
-        lines.append(paint(f"Draining: {safe(', '.join(facts['draining']))}", "yellow"))
-    if facts["not_ready"]:
-        line = f"Not ready, see their logs: {safe(', '.join(facts['not_ready']))}"
-        lines.append(paint(line, "red"))
-    if facts["silent"]:
-        lines.append(paint(f"Silent: {safe(', '.join(facts['silent']))}", "red"))
-    return "\n".join(lines)
-
-
-def _cells(queue: dict[str, Any]) -> list[object]:
-    return [queue["queue"], queue["state"], queues.age(queue), *queues.counts(queue)]
+def _trouble(one: dict[str, Any]) -> str:
+    words = paint(safe(one["trouble"]), SEVERITY_COLOURS[one["severity"]])
+    mark = {"critical": "!!", "warning": "! ", "note": "  "}[one["severity"]]
+    return f"{mark} {words}. {paint(safe(one['advice']), 'grey')}"
