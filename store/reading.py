@@ -224,6 +224,18 @@ def oldest_transaction(connection: Connection) -> float:
     return seconds
 
 
+def flow(connection: Connection) -> Row:
+    """How many were `enqueued`, `finished` and `died`, and how many attempts `unsuccessful`, up to
+    `at`: the difference of two is a speed."""
+    (row,) = _run(connection, "read_flow")
+    return row
+
+
+def longest(connection: Connection, most: int) -> list[Row]:
+    """What has been running for longest."""
+    return _run(connection, "read_longest", most=most)
+
+
 def crons(connection: Connection, name: str | None = None) -> list[Row]:
     """Every cron, or the one of this name, with how it stands and its last firing."""
     return _run(connection, "read_crons", name=name)

@@ -4,67 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from jobctl.store.reading import Connection
+from tests.cli.terminals import JOBCTL, environment, on_a_terminal
 from tests.store.standing import put
 from tests.waiting import until
-
-JOBCTL = [sys.executable, "-c", "from jobctl.cli import main; main()"]
-
-
-def _environment(database: str, **more: str) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    return {**clean, "JOBCTL_DSN": database, "TERM": "xterm", "COLUMNS": "100", **more}
-
-
-class Terminal:
-    """What stands on the screen, and a keyboard."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self.screen = ""
-
-    def type(self, text: str) -> None:
-        os.write(self._descriptor, text.encode())
-
-    def read_until(self, text: str, within: float = 20.0) -> str:
-        end = time.monotonic() + within
-        while text not in self.screen:
-            assert time.monotonic() < end, self.screen
-            if select.select([self._descriptor], [], [], 0.1)[0]:
-                try:
-                    self.screen += os.read(self._descriptor, 4096).decode()
-                except OSError:  # the other end is closed
-                    assert text in self.screen, self.screen
-        return self.screen
-
-
-@contextmanager
-def _on_a_terminal(
-    words: list[str], environment: dict[str, str]
-) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*JOBCTL, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
-        start_new_session=True,
-    )  # fmt: skip
-    os.close(theirs)
-    try:
-        yield Terminal(ours), process
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
 
 
 def test_a_bulk_action_asks_and_takes_no_for_an_answer(
@@ -74,13 +22,13 @@ def test_a_bulk_action_asks_and_takes_no_for_an_answer(
     for _ in range(7):
         put(connection, "dead")
     words = ["dead", "replay", "--all"]
-    with _on_a_terminal(words, _environment(database)) as (terminal, process):
+    with on_a_terminal(words, environment(database)) as (terminal, process):
         terminal.read_until("Replay 7 jobs? [y/N]")
         assert "7 jobs: #" in terminal.screen
         terminal.type("n\n")
         assert process.wait(20) == 130
     assert connection.execute("SELECT count(*) AS n FROM dead").fetchone() == {"n": 7}
-    with _on_a_terminal(words, _environment(database)) as (terminal, process):
+    with on_a_terminal(words, environment(database)) as (terminal, process):
         terminal.read_until("[y/N]")
         terminal.type("y\n")
         terminal.read_until("7 jobs queued again.")
@@ -97,12 +45,12 @@ def test_whoever_changes_very_many_types_their_number(
         " 3600)) FROM generate_series(1, 1500)))"
     )
     words = ["jobs", "retry", "--all"]
-    with _on_a_terminal(words, _environment(database)) as (terminal, process):
+    with on_a_terminal(words, environment(database)) as (terminal, process):
         terminal.read_until("Type 1500 to retry them")
         terminal.type("y\n")
         assert process.wait(20) == 130
     assert connection.execute("SELECT count(*) AS n FROM ready").fetchone() == {"n": 0}
-    with _on_a_terminal(words, _environment(database)) as (terminal, process):
+    with on_a_terminal(words, environment(database)) as (terminal, process):
         terminal.read_until("Type 1500 to retry them")
         terminal.type("1500\n")
         terminal.read_until("1500 jobs queued again.")
@@ -118,7 +66,7 @@ def test_ctrl_c_ends_a_bulk_action_behind_a_batch_and_says_how_far_it_came(
         put(connection, "dead")
     words = ["dead", "replay", "--all", "--yes", "--rate", "60/m", "--json"]
     process = subprocess.Popen(
-        [*JOBCTL, *words], env=_environment(database), stdout=subprocess.PIPE,
+        [*JOBCTL, *words], env=environment(database), stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     until(lambda: connection.execute("SELECT id FROM audit").fetchone(), what="the first batch")
@@ -139,8 +87,8 @@ def test_colours_are_for_terminals_and_for_those_who_like_them(
 ) -> None:
     """NO_COLOR turns them off; the words are the same."""
     put(connection, "dead")
-    environment = _environment(database, **({"NO_COLOR": no_color} if no_color else {}))
-    with _on_a_terminal(["jobs", "list"], environment) as (terminal, process):
+    environ = environment(database, **({"NO_COLOR": no_color} if no_color else {}))
+    with on_a_terminal(["jobs", "list"], environ) as (terminal, process):
         terminal.read_until("dead")
         process.wait(20)
         assert ("\x1b[31m" in terminal.screen) is not bool(no_color)
@@ -149,11 +97,11 @@ def test_colours_are_for_terminals_and_for_those_who_like_them(
 def test_a_long_last_column_gives_way_to_the_window(database: str, connection: Connection) -> None:
     """On a terminal; a pipe gets all of it."""
     put(connection, "dead", last_error="x" * 500)
-    with _on_a_terminal(["jobs", "list"], _environment(database)) as (terminal, process):
+    with on_a_terminal(["jobs", "list"], environment(database)) as (terminal, process):
         terminal.read_until("…")
         process.wait(20)
     piped = subprocess.run(
-        [*JOBCTL, "jobs", "list"], env=_environment(database), capture_output=True, check=True
+        [*JOBCTL, "jobs", "list"], env=environment(database), capture_output=True, check=True
     )
     assert b"x" * 500 in piped.stdout
 
@@ -161,7 +109,7 @@ def test_a_long_last_column_gives_way_to_the_window(database: str, connection: C
 def test_ctrl_c_ends_a_watch_quietly(database: str) -> None:
     """130, and no traceback."""
     words = ["status", "--watch=0.1s"]
-    with _on_a_terminal(words, _environment(database)) as (terminal, process):
+    with on_a_terminal(words, environment(database)) as (terminal, process):
         terminal.read_until("\x1b[H\x1b[J")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
@@ -175,7 +123,7 @@ def test_a_reader_that_has_enough_is_no_failure(database: str, connection: Conne
     reading, writing = os.pipe()
     os.close(reading)
     process = subprocess.run(
-        [*JOBCTL, "jobs", "list", "--json"], env=_environment(database), stdout=writing,
+        [*JOBCTL, "jobs", "list", "--json"], env=environment(database), stdout=writing,
         stderr=subprocess.PIPE, check=False,
     )  # fmt: skip
     os.close(writing)
@@ -187,6 +135,6 @@ def test_psql_opens_the_same_database(database: str, connection: Connection) -> 
     job_id = put(connection)
     ran = subprocess.run(
         [*JOBCTL, "db", "psql", "--", "-XAtc", "SELECT id FROM job"],
-        env=_environment(database), capture_output=True, check=True,
+        env=environment(database), capture_output=True, check=True,
     )  # fmt: skip
     assert ran.stdout.decode().strip() == str(job_id)

@@ -37,7 +37,7 @@ Examples:
 """
 
 #: Commands that few need and whose imports others should not pay for.
-SELDOM = {"bench": "jobctl.cli.bench"}
+SELDOM = {"top": "jobctl.cli.top", "bench": "jobctl.cli.bench"}
 
 
 class Jobctl(Noun):

@@ -58,6 +58,8 @@ def cut(text: str, room: int) -> str:
     """The text, or as much of it as fits before an ellipsis."""
     if width(text) <= room:
         return text
+    if room < 1:
+        return ""
     kept = ""
     for character in text:
         if width(kept + character) > room - 1:
@@ -66,16 +68,25 @@ def cut(text: str, room: int) -> str:
     return kept + "…"
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[object]], *, indent: str = "") -> str:
-    """Rows under titles. Numbers stand to the right."""
+def table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    indent: str = "",
+    room: int | None = None,
+) -> str:
+    """Rows under titles. Numbers stand to the right. No line is wider than `room`, if it is given;
+    else on a terminal the last column gives way to the window, down to a bound."""
     cells = [["" if cell is None else safe(str(cell)) for cell in row] for row in rows]
     widths = [
         max([width(title), *(width(row[at]) for row in cells)]) for at, title in enumerate(titles)
     ]
-    if is_terminal():
+    if room is not None:
+        _fit(widths, room - len(indent))
+    elif is_terminal():
         taken = len(indent) + sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
-        room = shutil.get_terminal_size().columns - taken
-        widths[-1] = min(widths[-1], max(LEAST_LAST, room))
+        left = shutil.get_terminal_size().columns - taken
+        widths[-1] = min(widths[-1], max(LEAST_LAST, left))
     numeric = [
         bool(rows) and all(isinstance(row[at], int | float | None) for row in rows)
         for at in range(len(titles))
@@ -85,9 +96,16 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[object]], *, indent: st
     return "\n".join(lines)
 
 
+def _fit(widths: list[int], room: int) -> None:
+    """The last column gives way first, then the one before it."""
+    for at in range(len(widths) - 1, -1, -1):
+        over = sum(widths) + len(GAP) * (len(widths) - 1) - room
+        widths[at] -= max(0, min(over, widths[at]))
+
+
 def paint(text: str, colour: str | None) -> str:
     """The text in a colour, where colours are wanted."""
-    if colour is None or not _wants_colour():
+    if colour is None or not text or not _wants_colour():
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
