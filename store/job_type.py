@@ -45,6 +45,8 @@ class JobType:
     link: str | None
     memory_bytes: int | None = None
     cpu_seconds: float | None = None
+    cancel: str = "anywhere"
+    on_cancel: bool = False  # it has a hook
 
     def __post_init__(self) -> None:
         self._text("name", 1, 200)
@@ -65,6 +67,10 @@ class JobType:
             self._seconds("key_ttl_seconds", _CENTURY)
         if self.ack not in ("late", "early"):
             raise self._wrong("ack", "must be 'late' or 'early'")
+        if self.cancel not in ("anywhere", "before_commit"):
+            raise self._wrong("cancel", "must be 'anywhere' or 'before_commit'")
+        if type(self.on_cancel) is not bool:
+            raise self._wrong("on_cancel", "must be true or false")
         if self.owner is not None:
             self._text("owner", 1, 200)
         if self.link is not None:

@@ -8,6 +8,7 @@ outcomes and handed to `settle`; and every claim that did not start goes back. N
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from time import monotonic_ns
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from jobctl.supervisor.outcomes import (
     Failed,
     HandedBack,
     Interrupted,
+    Lost,
     Snoozed,
     TimedOut,
     Unrunnable,
@@ -113,6 +115,9 @@ class Attempts:
             self.interrupted += 1
         if death.reason in (Reason.TIMEOUT, Reason.CPU):
             self._metrics.of(claimed.queue, claimed.type).killed("hard")
+        if claimed.marked and isinstance(cause, HandedBack):
+            # Acknowledged early: once a slot was given it, it is taken for begun.
+            cause = Lost(death.sentence)
         self.dispatcher.finished(claimed, seconds)
         self._judge(claimed, cause, slot.generation, details, seconds)
 
@@ -144,6 +149,8 @@ class Attempts:
             self._finished(claimed, place, claimed.attempt + ending.spent)
             if place == "dead" and ending.crashed:
                 self._metrics.of(claimed.queue, claimed.type).poisoned()
+        if place == "cancelled" and settlement.requested_ago is not None:
+            self._metrics.cancelled(settlement.requested_ago)
         if ending.outcome is None:
             if claimed.type and place == "lane":
                 because = "this host's code cannot run it; it waits for one that can"
@@ -186,6 +193,8 @@ class Attempts:
         seconds: float,
     ) -> None:
         policy = self._code.types(generation).get(claimed.type, UNREGISTERED)
+        if claimed.marked and policy.ack != "early":  # code that knew it so had it marked
+            policy = replace(policy, ack="early")
         since_claim = (monotonic_ns() - claimed.claimed_ns) / 1e9
         elapsed = (claimed.elapsed or 0.0) + since_claim
         ending = decide(
@@ -218,6 +227,7 @@ _STATE = {
     "lane": "queued",
     "dead": "dead",
     "cancelled": "cancelled",
+    "compensate": "queued",  # for its hook
     "succeeded": "succeeded",  # the handler had said so itself, in its own transaction
 }
 
@@ -233,7 +243,13 @@ def _cause(body: Mapping[str, Any]) -> Cause:
         case "snoozed":
             return Snoozed(body["snooze_seconds"])
         case "cancelled":
-            return Cancelled(body.get("error"))
+            return Cancelled(
+                body.get("error"),
+                body.get("error_class"),
+                body.get("error_code"),
+                body.get("stack"),
+                body.get("hook_failed", False),
+            )
         case "unrunnable":
             return Unrunnable()
         case _:
@@ -256,7 +272,8 @@ def _cause_of_death(running: Running, death: Death) -> Cause:
         case Reason.CPU:
             return TimedOut("hard", death.sentence, death.stack, death.sentence, name)
         case Reason.CANCEL:
-            return Cancelled("cancelled by force; its process was killed")
+            error = "cancelled by force; its process was killed"
+            return Cancelled(error, "Cancelled", stack=death.stack, forced=True)
         case Reason.MEMORY:
             return Crashed(death.sentence, name, death.stack, "memory")
         case Reason.CRASH:

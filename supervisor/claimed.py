@@ -9,7 +9,7 @@ from jobctl.store.link import Row
 
 @dataclass(slots=True, eq=False)
 class Claimed:
-    """The right to one attempt. The fields up to `elapsed` are the columns of `claim.sql`.
+    """The right to one attempt. The fields up to `compensating` are the columns of `claim.sql`.
 
     `attempt` and `crashes` are what was spent before this attempt. `waited` is due until claimed,
     `age` since the enqueue, `elapsed` since the first attempt began (None: this is the first); all
@@ -36,6 +36,8 @@ class Claimed:
     waited: float
     age: float
     elapsed: float | None
+    compensating: bool = False  # cancelled, and its hook is all that is left to run
+    marked: bool = False  # acknowledged early: it is taken for begun
 
     @classmethod
     def from_row(cls, session_id: int, claimed_ns: int, row: Row) -> Claimed:

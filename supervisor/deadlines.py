@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _SECOND: Final = 1_000_000_000
 #: A soft time-out that was swallowed is sent again after this, and then ever more rarely.
 SOFT_REPEAT_NS: Final = _SECOND
+#: One that is past its commit point is not killed for a cancel; it may yet turn out not to be.
+FORCE_REPEAT_NS: Final = _SECOND
 #: An alarm this late means that this process itself stood still - stopped, frozen, its machine
 #: paused - and so, most likely, did the slots: they get a moment to say what they have done.
 STALLED_NS: Final = 2 * _SECOND
@@ -43,6 +45,12 @@ class Deadlines:
         due = running.given_ns + int((running.soft_seconds or running.hard_seconds) * _SECOND)
         if due < self._due_ns:
             self._set_alarm(due)
+
+    def force(self, running: Running, due_ns: int) -> None:
+        """What runs is killed for a cancel from then on, if it has not ended by itself."""
+        running.force_due_ns = due_ns
+        if due_ns < self._due_ns:
+            self._set_alarm(due_ns)
 
     def enforce(self, now_ns: int) -> None:
         """Sends the soft time-outs and does the kills that are due."""
@@ -86,6 +94,13 @@ class Deadlines:
         started_ns = self._started_ns(slot, running)
         if now_ns >= started_ns + int(running.hard_seconds * _SECOND):
             self._fleet.kill(slot, Reason.TIMEOUT, token=running.token)
+        elif running.force_due_ns and now_ns >= running.force_due_ns:
+            # It was asked before this is read, and a handler marks its commit point before it looks
+            # whether it was asked: one of the two sees the other.
+            if slot.past_commit_point():
+                running.force_due_ns = now_ns + FORCE_REPEAT_NS
+            else:
+                self._fleet.kill(slot, Reason.CANCEL, token=running.token)
         elif running.soft_seconds and now_ns >= self._soft_due(running, started_ns):
             self._fleet.soft_timeout(slot, running.token)
             running.soft_due_ns = now_ns + (SOFT_REPEAT_NS << min(running.soft_sent, 16))
@@ -94,6 +109,8 @@ class Deadlines:
     def _due(self, slot: Slot, running: Running) -> int:
         started_ns = self._started_ns(slot, running)
         hard = started_ns + int(running.hard_seconds * _SECOND)
+        if running.force_due_ns:
+            hard = min(hard, running.force_due_ns)
         if not running.soft_seconds:
             return hard
         return min(hard, self._soft_due(running, started_ns))

@@ -13,7 +13,7 @@ import asyncio
 import random
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from collections.abc import Set as AbstractSet
 from math import inf
 from time import monotonic, monotonic_ns
@@ -114,6 +114,8 @@ class Dispatcher:
         self._promote_at = 0.0
         self._promote_whole_at = 0.0  # however long it has been due
         self._compare_at = inf
+        self._cancelled: Set[int] = frozenset()  # tokens that must not start any more
+        self._unmarked: list[Claimed] = []  # acknowledged early, and not for sure yet
 
     # What happens to it -------------------------------------------------------------------------
 
@@ -142,6 +144,13 @@ class Dispatcher:
             if known is None or claimed.schema_version > known.schema_version:
                 self._hands.give_back(claimed, Unrunnable())
                 continue
+            if self._cancelled and claimed.token in self._cancelled:
+                self._hands.give_back(claimed, HandedBack())
+                continue
+            if known.ack == "early" and not claimed.marked:
+                self._unmarked.append(claimed)
+                self._alarm.set()
+                continue
             try:
                 given = self._give(slot, claimed, known)
             except (struct.error, ValueError, OverflowError) as error:
@@ -162,10 +171,23 @@ class Dispatcher:
         """Everything that has not started goes back now: a drain begins, or the lease is over."""
         while self._reserve:
             self._hands.give_back(self._reserve.popleft(), HandedBack())
+        while self._unmarked:
+            self._hands.give_back(self._unmarked.pop(), HandedBack())
+
+    def do_not_start(self, tokens: Set[int]) -> None:
+        """These, of this session, are cancelled: they go back, also those still on their way."""
+        self._cancelled = tokens
+        if tokens:
+            for queue in (self._reserve, self._unmarked):
+                for claimed in [one for one in queue if one.token in tokens]:
+                    queue.remove(claimed)
+                    self._hands.give_back(claimed, HandedBack())
 
     def forget_all(self) -> None:
         """The session is dead: what waits here belongs to others already."""
         self._reserve.clear()
+        self._unmarked.clear()
+        self._cancelled = frozenset()
         self.session_id = 0
 
     def hand_back_stale(self) -> float:
@@ -175,14 +197,16 @@ class Dispatcher:
         while self._reserve and now_ns - self._reserve[0].claimed_ns > limit:
             self._hands.give_back(self._reserve.popleft(), HandedBack())
             self._pace.stranded(now_ns)
+        while self._unmarked and now_ns - self._unmarked[0].claimed_ns > limit:
+            self._hands.give_back(self._unmarked.pop(0), HandedBack())
         return self._clock() + MOMENT_SECONDS / 2
 
     def reserve_tokens(self) -> set[tuple[int, int]]:
         """(session, token) of what waits here."""
-        return {(one.session_id, one.token) for one in self._reserve}
+        return {(one.session_id, one.token) for one in (*self._reserve, *self._unmarked)}
 
     def __len__(self) -> int:
-        return len(self._reserve)
+        return len(self._reserve) + len(self._unmarked)
 
     # What it does -------------------------------------------------------------------------------
 
@@ -210,6 +234,7 @@ class Dispatcher:
             self._compare_at = inf
         if self._clock() >= self._promote_at:
             await self._promote()
+        await self._mark()
         if not self._hands.may_claim():
             return
         if self._clock() >= self._reread_at:
@@ -235,7 +260,7 @@ class Dispatcher:
     def _room(self) -> int:
         """How many jobs to claim now."""
         idle = len(self._hands.idle_slots())
-        waiting = len(self._reserve)
+        waiting = len(self)
         target = self._pace.reserve(monotonic_ns())
         if waiting >= idle and waiting > target // 2:
             return 0
@@ -272,6 +297,7 @@ class Dispatcher:
         if taken:
             self._hands.on_claimed(taken)
             self._take(taken)
+            await self._mark()
         if look is not Look.ABOVE:
             await self._ask_below()
 
@@ -281,10 +307,39 @@ class Dispatcher:
                 self._hands.give_back(one, HandedBack())
             return
         self._reserve.extend(taken)
+        self._feed_idle()
+
+    def _feed_idle(self) -> None:
         for slot in self._hands.idle_slots():
             if not self._reserve:
                 break
             self.feed(slot)
+
+    async def _mark(self) -> None:
+        """Writes, for sure, that these are begun; only then may a slot have them.
+
+        One statement more, for types that are acknowledged early and for no others.
+        """
+        if not self._unmarked:
+            return
+        marking, session = list(self._unmarked), self.session_id
+        rows = await self._link.run(
+            "mark_early",
+            session=session,
+            jobs=[one.job_id for one in marking],
+            tokens=[one.token for one in marking],
+        )
+        marked = {token for (token,) in rows}
+        waiting, self._unmarked = self._unmarked, []
+        for one in waiting:  # what went back meanwhile is not among them
+            if one.token in marked:
+                one.marked = True
+                self._reserve.append(one)
+            elif one in marking:
+                self._hands.give_back(one, HandedBack())  # it turns out there what became of it
+            else:
+                self._unmarked.append(one)
+        self._feed_idle()
 
     def _give(self, slot: Slot, claimed: Claimed, known: JobType) -> bool:
         if not claimed.args:
@@ -310,6 +365,7 @@ class Dispatcher:
                 claimed.key,
                 claimed.subject,
                 claimed.args.encode(),
+                claimed.compensating,
             )
         )
         self._pace.given(slot.number, claimed.type, monotonic_ns())

@@ -41,8 +41,9 @@ def check_ending(body: dict[str, Any], token: int, not_before_ns: int, now_ns: i
             _check_seconds(name, seconds)
     if body.get("result") is not None:
         _check_text("result", body["result"], RESULT_LIMIT)
-    if not isinstance(body.get("permanent", False), bool):
-        raise FrameError("permanent is neither true nor false")
+    for name in ("permanent", "hook_failed"):
+        if not isinstance(body.get(name, False), bool):
+            raise FrameError(f"{name} is neither true nor false")
     if outcome == "snoozed" and body.get("snooze_seconds") is None:
         raise FrameError("an attempt was snoozed without saying for how long")
 

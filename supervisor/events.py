@@ -100,6 +100,7 @@ class Event(Enum):
     JOB_ENDED = Words(
         logging.WARNING, "{type} #{job} attempt {attempt} {outcome}: {error}; it is {state} now"
     )
+    CANCEL_ASKED = Words(logging.INFO, "{type} #{job} runs in slot {slot} and is asked to cancel")
     JOB_RETURNED = Words(logging.INFO, "{type} #{job} goes back unstarted: {because}")
     JOB_LEFT = Words(logging.WARNING, "{type} #{job} ended in slot {slot}: it {left}{again}")
     CLAIM_LOST = Words(

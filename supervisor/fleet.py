@@ -187,6 +187,12 @@ class Fleet:
         if slot.running is not None and slot.running.token == token:
             slot.aim_soft_timeout(token)
 
+    def ask_to_cancel(self, slot: Slot, token: int) -> None:
+        """Tells the handler, if it still runs that claim. Advisory."""
+        if slot.running is not None and slot.running.token == token and not slot.is_being_killed:
+            slot.running.cancel_asked = True
+            slot.aim_cancel(token)
+
     def leave(self, slot: Slot, reason: Reason = Reason.RECYCLE) -> None:
         """Ends a slot without force: at once if idle, else when its job has ended."""
         if slot.stage in (Stage.STARTING, Stage.IDLE, Stage.BUSY):

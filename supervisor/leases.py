@@ -12,13 +12,13 @@ import asyncio
 import json
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any, Protocol
 
 import psycopg
 
-from jobctl.store.link import Link, Unreachable
+from jobctl.store.link import Link, Row, Unreachable
 from jobctl.store.schema_check import acheck
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.identity import Identity, new_session_id, proven_dead
@@ -55,6 +55,9 @@ class Holder(Protocol):
 
     def on_refused(self, statement: str, error: psycopg.Error) -> None:
         """PostgreSQL refused this, or an errand for what was in it."""
+
+    def on_cancels(self, rows: Sequence[Row]) -> None:
+        """All that this session holds and somebody wants ended: rows of `read_cancels.sql`."""
 
     def on_ring(self) -> None:
         """The doorbell."""
@@ -95,6 +98,7 @@ class Lease:
         self._ends_at = 0.0
         self._renew_at = 0.0  # the loop's clock
         self._errands: deque[tuple[str, dict[str, Any]]] = deque()
+        self._ask_for_cancels = False
         self._alarm = Alarm()
         self._watched: int | None = None
         link.notified = self._on_notification
@@ -133,6 +137,7 @@ class Lease:
                     self._unwatch()
                     if loop.time() >= self._renew_at:
                         await self._renew()
+                    await self._read_cancels()
                     await self._run_errands()
             except Unreachable:
                 self._holder.on_renewal("failed")
@@ -143,6 +148,13 @@ class Lease:
                 await asyncio.sleep(REFUSED_SECONDS)
             finally:
                 self._unwatch()
+
+    async def _read_cancels(self) -> None:
+        """Told by the channel, and asked with every renewal in case that was not heard."""
+        if self._ask_for_cancels and self.session_id:
+            rows = await self._link.run("read_cancels", session=self.session_id)
+            self._ask_for_cancels = False
+            self._holder.on_cancels(rows)
 
     async def _run_errands(self) -> None:
         while self._errands:
@@ -229,6 +241,7 @@ class Lease:
             await self._register()
             return
         self._lasts_from(begun)
+        self._ask_for_cancels = True
         self._holder.on_renewal("renewed")
         ((drain_requested, another_leads),) = rows
         self._holder.on_told(drain_requested, another_leads)
@@ -256,5 +269,9 @@ class Lease:
     def _on_notification(self, payload: str) -> None:
         if payload == "look":
             self._holder.on_announcement()
+        elif payload.startswith("cancel "):
+            if payload == f"cancel {self.session_id}":
+                self._ask_for_cancels = True
+                self._alarm.set()
         else:
             self._holder.on_ring()

@@ -22,7 +22,7 @@ from prometheus_client.core import Metric
 from jobctl.store.job_type import JobType
 from jobctl.supervisor.gauges import MOST_QUEUES, OTHER, Fleetwide, Slots, WorstLag
 from jobctl.supervisor.http import Answer
-from jobctl.supervisor.job_series import SHORT, JobFamilies, JobSeries
+from jobctl.supervisor.job_series import LONG, SHORT, JobFamilies, JobSeries
 from jobctl.supervisor.listener import Reason
 from jobctl.supervisor.series import Counter, Fact, Family, Histogram
 from jobctl.supervisor.slot import Stage
@@ -43,6 +43,10 @@ class Metrics:
         self.registry = CollectorRegistry(auto_describe=False)
         self._families: list[Family[Counter] | Family[Histogram] | Family[Fact]] = []
         self._of_jobs = JobFamilies()
+        self._cancel_latency = self._histograms(
+            "jobctl_cancel_latency_seconds",
+            "From asked to cancel a job that ran, or had run, until it was cancelled.", (), LONG,
+        ).at()  # fmt: skip
         self.statements = self._histograms(
             "jobctl_sql_seconds", "How long statements took.", ("statement",), SHORT
         )
@@ -134,6 +138,10 @@ class Metrics:
         self._queues.add(queue)
         series = self._jobs[queue, job_type] = JobSeries(self._of_jobs, queue, job_type)
         return series
+
+    def cancelled(self, after: float) -> None:
+        """A job that ran was cancelled, so many seconds after somebody asked for it."""
+        self._cancel_latency.observe(after)
 
     def claim_lost(self) -> None:
         """An attempt ended, and its claim was no longer ours."""

@@ -34,6 +34,10 @@ UNREGISTERED = JobType(
 )
 
 
+#: The class of a job whose hook failed: it is cancelled all the same.
+ON_CANCEL = "on_cancel"
+
+
 class Spent(Protocol):
     """What `decide` must know of the job: budgets used before this attempt."""
 
@@ -96,9 +100,14 @@ class Snoozed:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Cancelled, at a safe point or by force."""
+    """Cancelled, at a safe point or by force. `failed`: the type's hook could not make it good."""
 
     error: str | None = None
+    error_class: str | None = None
+    code: str | None = None
+    stack: str | None = None
+    failed: bool = False
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +219,14 @@ def decide(
                 _blame(ending, "Snooze", "Snooze", too_long)
             else:
                 ending.place, ending.delay = "snooze", delay
-        case Cancelled(error):
-            ending.outcome, ending.spent, ending.place = "cancelled", 1, "cancelled"
-            ending.error = error
+        case Cancelled(error, error_class, code, stack, failed, forced):
+            ending.outcome, ending.spent = "cancelled", 1
+            # Whether there is a hook to run, and anything for it to make good, the row knows.
+            ending.place = "compensate" if forced else "cancelled"
+            ending.error, ending.error_class = error, error_class
+            ending.error_code, ending.stack = code, stack
+            if failed:
+                _blame(ending, ON_CANCEL, error_class or ON_CANCEL, error or "", code, stack)
         case Failed(error_class, error, code, stack, permanent, retry_after):
             ending.outcome, ending.spent = "failed", 1
             _blame(ending, error_class, error_class, error, code, stack)

@@ -9,12 +9,13 @@ and two who reclaim at once do it once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from time import monotonic_ns
 
 from jobctl.store.job_type import JobType
 from jobctl.store.link import Link
 from jobctl.supervisor.claimed import Claimed
-from jobctl.supervisor.outcomes import UNREGISTERED, Ending, Lost, decide
+from jobctl.supervisor.outcomes import UNREGISTERED, Ending, HandedBack, Lost, decide
 from jobctl.supervisor.settle import Other, Settlement
 
 #: The most that one step reclaims; the next step goes on.
@@ -34,13 +35,18 @@ async def reclaim(
     now_ns = monotonic_ns()
     for row in lost:
         (session, queue, priority, job, token, type_, key, subject, version, attempt) = row[:10]
-        (crashes, max_attempts, age, elapsed, host, because) = row[10:]
+        (crashes, max_attempts, age, elapsed, host, because, marked) = row[10:]
         claimed = Claimed(
             session, now_ns, queue, priority, "", 0, job, token, type_, key, subject, version,
-            attempt, crashes, max_attempts, None, "{}", 0.0, age, elapsed,
+            attempt, crashes, max_attempts, None, "{}", 0.0, age, elapsed, marked=marked,
         )  # fmt: skip
         policy = policies.get(type_, UNREGISTERED)
-        ending: Ending = decide(job, session, token, claimed, policy, Lost(because), elapsed)
+        cause: Lost | HandedBack = Lost(because)
+        if marked:
+            policy = replace(policy, ack="early")
+        elif policy.ack == "early":
+            cause = HandedBack()  # it was not marked, so it had not begun: it may still run once
+        ending: Ending = decide(job, session, token, claimed, policy, cause, elapsed)
         ending.host = host
         settle(Other(claimed, ending))
     return len(rows)

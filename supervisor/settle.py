@@ -53,6 +53,7 @@ class Other:
     claimed: Claimed
     ending: Ending
     tries: int = 0
+    requested_ago: float | None = None  # once written: seconds since somebody asked to cancel it
 
 
 Settlement = Success | Other
@@ -213,11 +214,14 @@ class Settler:
             jobs=[one.claimed.job_id for one in batch],
             endings=json.dumps(endings, allow_nan=False),
         )
-        places = {(row[0], row[1]): row[2] for row in rows}
+        places = {(row[0], row[1]): (row[2], row[5]) for row in rows}
         missing = []
         for one in batch:
-            place = places.get((one.claimed.job_id, one.claimed.token))
-            if place is not None:
+            found = places.get((one.claimed.job_id, one.claimed.token))
+            if found is not None:
+                place, requested_ago = found
+                if isinstance(one, Other):
+                    one.requested_ago = requested_ago
                 self._settled(one, place)
             else:
                 missing.append(one)

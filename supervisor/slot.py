@@ -59,7 +59,9 @@ class Running:
     given_ns: int = 0  # CLOCK_MONOTONIC, set by `Slot.give`
     started_ns: int = 0  # the rest are the deadlines' own: when the handler started, once known,
     soft_sent: int = 0  # how often a soft time-out was sent,
-    soft_due_ns: int = 0  # and when the next is due
+    soft_due_ns: int = 0  # when the next is due,
+    force_due_ns: int = 0  # and from when on it is killed for a cancel; 0: never
+    cancel_asked: bool = False  # it has been told
 
 
 class Owner(Protocol):
@@ -201,6 +203,15 @@ class Slot:
         """SoftTimeout for that claim and no other."""
         self._page.aim_soft_timeout(token)
         self.send_signal(signal.SIGUSR1)
+
+    def aim_cancel(self, token: int) -> None:
+        """That claim's handler is asked to cancel, and woken if it waits in an event loop."""
+        self._page.aim_cancel(token)
+        self.send_signal(signal.SIGUSR1)
+
+    def past_commit_point(self) -> bool:
+        """Whether what it runs has said that it can be cancelled no more."""
+        return self.running is not None and self._page.committed() == self.running.token
 
     def send_signal(self, number: signal.Signals) -> None:
         """By pidfd, so never to anybody else."""

@@ -26,10 +26,11 @@ from jobctl.store.cron_spec import CronSpec
 from jobctl.store.dsn import DsnError, conninfo
 from jobctl.store.errors import SchemaError
 from jobctl.store.job_type import JobType
-from jobctl.store.link import DISPATCH_SETTINGS, Link, patience_of
+from jobctl.store.link import DISPATCH_SETTINGS, Link, Row, patience_of
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.annotate import Annotations
 from jobctl.supervisor.attempts import Attempts
+from jobctl.supervisor.cancels import Cancels
 from jobctl.supervisor.ceilings import Ceilings
 from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
@@ -164,6 +165,7 @@ class Supervisor:
         self._metrics.know_pools(["default"])
         self._metrics.watch_slots(lambda: [(one.pool, one.stage) for one in self._fleet.slots()])
         self._deadlines = Deadlines(self._fleet)
+        self._cancels = Cancels(self._fleet, self._dispatcher, self._deadlines, self._log)
         self._ceilings = Ceilings(self._fleet, settings.max_rss_per_slot)
         self._remarks = Remarks(self._log)
         self._allowance = settings.kill_grace + settings.lease
@@ -547,6 +549,9 @@ class Supervisor:
         if drain_requested != self._condition.drain_requested:
             self._condition.drain_requested = drain_requested
             self._on_draining_changed()
+
+    def on_cancels(self, rows: Sequence[Row]) -> None:
+        self._cancels.learn(self._lease.session_id, rows)
 
     def on_ring(self) -> None:
         self._dispatcher.ring()

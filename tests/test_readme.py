@@ -189,7 +189,7 @@ def test_what_it_says_is_not_there_is_not_there() -> None:
     public = {f"jobctl.{name}" for name in jobctl.__all__}
     context = {f"ctx.{name}" for name in dir(jobctl.Context)}
     options = set(inspect.signature(jobctl.job).parameters)
-    assert {"jobctl.chain", "ctx.transaction", "ack"} <= named
+    assert {"jobctl.chain", "ctx.transaction"} <= named
     assert named & (public | context | options) == set()
     dead = app.get_command(click.Context(app), "dead")
     assert isinstance(dead, click.Group)
@@ -197,12 +197,12 @@ def test_what_it_says_is_not_there_is_not_there() -> None:
 
 
 def test_what_the_drawing_of_states_promises_too_much() -> None:
-    """No statement leads into `blocked`, cancels from outside or discards; the README says so."""
+    """No statement leads into `blocked` or discards; the README says so."""
     statements = "\n".join(path.read_text() for path in (HERE / "store" / "sql").glob("*.sql"))
     statements += "\n".join(p.read_text() for p in (HERE / "store" / "functions").glob("*.sql"))
-    assert "Three ways are drawn and not open yet" in README
+    assert "Two ways are drawn and not open yet" in README
     assert not re.search(r"INSERT INTO blocked\b", statements)
-    assert not re.search(r"SET cancel_requested_at|'discarded'\s*[,)]\s*$", statements, re.M)
+    assert not re.search(r"'discarded'\s*[,)]\s*$", statements, re.M)
     assert {"blocked", "discarded"} <= set(states.State)
 
 

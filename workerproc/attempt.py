@@ -12,12 +12,14 @@ import inspect
 import json
 import math
 import signal
+from collections.abc import Callable
 from time import monotonic_ns, process_time_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from jobctl.store.json_values import result_text
 from jobctl.workerproc import frames
+from jobctl.workerproc.cancellation import Cancellation
 from jobctl.workerproc.context import Context, Token
 from jobctl.workerproc.coroutines import Coroutines
 from jobctl.workerproc.errors import Cancelled, Permanent, RetryAfter, Snooze, SoftTimeout
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 #: The class of a failure that is the result's, not the handler's.
 UNSTORABLE_RESULT: Final = "unstorable_result"
+#: The class of a failure of `upgrade=`, or of what it returned.
+UPGRADE_FAILED: Final = "upgrade_failed"
 
 _NOTHING: Final = object()
 _decode = json.JSONDecoder().decode
@@ -44,6 +48,7 @@ class Attempts:
         self._page = page
         self._coroutines = Coroutines()
         self._token = 0  # of what runs
+        self._told = 0  # of what was woken for a cancel
         self._inside = False  # the handler's code is what runs, so it may be interrupted
 
     def run(self, job: Job) -> bytes:
@@ -61,28 +66,58 @@ class Attempts:
                 f"{job.type} up to version {declared.job_type.schema_version}",
             )
         try:
-            arguments = declared.bind(_decode(job.args.decode()))
+            arguments = _arguments(job, declared)
         except BaseException as error:  # a stranger's annotations may raise anything
-            return _ended(job, started_ns, {**_failure(error), "permanent": True})
+            return _ended(job, started_ns, _uncallable(error, job, declared))
+        context = self._context(job, declared, started_ns)
+        if job.compensating:
+            how = {"outcome": "cancelled", "error": "it was cancelled, and its on_cancel hook ran"}
+            return _ended(job, started_ns, self._compensate(job, declared, context, arguments, how))
         try:
-            result = self._call(job, declared, arguments, started_ns)
+            result = self._call(job, declared.handler, context, arguments)
         except BaseException as error:  # SystemExit too: the slot lives on
-            return _ended(job, started_ns, _what_it_means(error, declared, job.attempt))
+            how = _what_it_means(error, declared, job.attempt)
+            if how["outcome"] == "cancelled":
+                how = self._compensate(job, declared, context, arguments, how)
+            return _ended(job, started_ns, how)
         if result is None:
             return frames.pack_done(Done(job.token, started_ns, monotonic_ns()))
         return _ended(job, started_ns, _with_result(result))
 
-    def on_soft_timeout(self, signum: int, frame: FrameType | None) -> None:
-        """The signal handler: raises in the handler, if it is still the one that is meant."""
-        if not self._inside or self._page.soft_timeout_aim() != self._token:
+    def on_signal(self, signum: int, frame: FrameType | None) -> None:
+        """The signal handler: the soft time-out has come, or somebody has cancelled.
+
+        It reaches the handler that is meant and no other; a cancel, only in an event loop.
+        """
+        if not self._inside:
             return
-        if not self._coroutines.interrupt():
+        if self._page.cancel_aim() == self._token != self._told:
+            self._told = self._token
+            self._coroutines.cancel()
+        elif self._page.soft_timeout_aim() == self._token and not self._coroutines.interrupt():
             raise SoftTimeout("the soft time-out of this job has come")
 
-    def _call(
-        self, job: Job, declared: Declared[Any, Any], arguments: dict[str, Any], started_ns: int
-    ) -> Any:
-        context = Context(
+    def _compensate(
+        self,
+        job: Job,
+        declared: Declared[Any, Any],
+        context: Context,
+        arguments: dict[str, Any],
+        how: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Runs the type's hook, if it has one; the job is cancelled whatever comes of that."""
+        if declared.on_cancel is None:
+            return how
+        if context.cancellation is not None:
+            context.cancellation.is_over = context.cancellation.requested_before = True
+        try:
+            self._call(job, declared.on_cancel, context, arguments)
+        except BaseException as error:
+            return _hook_failed(error)
+        return how
+
+    def _context(self, job: Job, declared: Declared[Any, Any], started_ns: int) -> Context:
+        return Context(
             type=job.type,
             job_id=job.job_id,
             key=job.key,
@@ -91,20 +126,30 @@ class Attempts:
             max_attempts=job.max_attempts,
             token=Token(job.session_id, job.token),
             deadline=started_ns / 1e9 + job.hard_seconds,
+            cancellation=Cancellation(
+                self._page,
+                job.token,
+                has_commit_point=declared.has_commit_point,
+                requested_before=job.compensating,
+            ),
         )
+
+    def _call(
+        self, job: Job, handler: Callable[..., Any], context: Context, arguments: dict[str, Any]
+    ) -> Any:
         if job.soft_seconds:
             # A handler before may have put its own in this place.
-            signal.signal(signal.SIGUSR1, self.on_soft_timeout)
+            signal.signal(signal.SIGUSR1, self.on_signal)
         result = _NOTHING
         self._token = job.token
         try:
             try:
                 self._inside = True
                 # In a context of its own: nothing that it sets there is seen by the next job.
-                result = contextvars.copy_context().run(declared.handler, context, **arguments)
+                result = contextvars.copy_context().run(handler, context, **arguments)
                 if result is not None and inspect.iscoroutine(result):
                     coroutine, result = result, _NOTHING
-                    result = self._coroutines.run(coroutine)
+                    result = self._coroutines.run(coroutine, context.cancellation)
             finally:
                 self._inside = False
         except SoftTimeout:
@@ -112,6 +157,36 @@ class Attempts:
             if result is _NOTHING:
                 raise
         return result
+
+
+def _arguments(job: Job, declared: Declared[Any, Any]) -> dict[str, Any]:
+    given = _decode(job.args.decode())
+    if job.schema_version != declared.job_type.schema_version and declared.upgrade is not None:
+        given = declared.upgrade(given, job.schema_version)
+        if not isinstance(given, dict):
+            kind = type(given).__name__
+            raise TypeError(f"upgrade returned {kind}, and must return the new arguments, a dict")
+    return declared.bind(given)
+
+
+def _uncallable(error: BaseException, job: Job, declared: Declared[Any, Any]) -> dict[str, Any]:
+    how = {**_failure(error), "permanent": True}
+    newest = declared.job_type.schema_version
+    if job.schema_version != newest and declared.upgrade is not None:
+        how["error"] = (
+            f"its arguments could not be brought from version {job.schema_version} to {newest}: "
+            f"{how['error_class']}: {how['error']}"
+        )
+        how["error_class"] = UPGRADE_FAILED
+    if job.compensating:
+        how |= {"outcome": "cancelled", "hook_failed": True}
+    return how
+
+
+def _hook_failed(error: BaseException) -> dict[str, Any]:
+    how = _failure(error)
+    said = f"its on_cancel hook failed, and it is cancelled all the same: {how['error']}"
+    return {**how, "error": said, "outcome": "cancelled", "hook_failed": True}
 
 
 def _unrunnable(job: Job, started_ns: int, why: str) -> bytes:

@@ -1,16 +1,18 @@
 """What a handler knows about the attempt that it is: its first argument, `ctx`.
 
-Facts only, fixed when the attempt begins. Time is monotonic: `deadline` can be compared with
-`time.monotonic()` and with nothing else.
+Facts only, fixed when the attempt begins, save that somebody may want it to end. Time is monotonic:
+`deadline` can be compared with `time.monotonic()` and with nothing else.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, NamedTuple
+
+from jobctl.workerproc.cancellation import Cancellation
 
 _LOGGER = logging.getLogger("jobctl.job")
 
@@ -55,6 +57,27 @@ class Context:
     max_attempts: int = 1
     token: Token = _NO_TOKEN
     deadline: float = float("inf")
+    cancellation: Cancellation | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody wants this job to end. It stays so, also in the on_cancel hook."""
+        return self.cancellation is not None and self.cancellation.requested
+
+    def check(self) -> None:
+        """A safe point: raises Cancelled if somebody has cancelled the job. Cheap."""
+        if self.cancellation is not None:
+            self.cancellation.check()
+
+    def commit_point(self) -> None:
+        """The last safe point, for a type that is declared with cancel="before_commit".
+
+        Raises Cancelled like `check`, or returns, and from then on the job cannot be cancelled any
+        more: `check` does not raise, no task is cancelled, and no force is used. Of another type it
+        is a `check`.
+        """
+        if self.cancellation is not None:
+            self.cancellation.commit_point()
 
     def remaining(self) -> float:
         """Seconds until the hard deadline, never negative: meant for every client's time-out."""

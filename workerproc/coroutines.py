@@ -13,7 +13,8 @@ import types
 from collections.abc import Coroutine, Generator
 from typing import Any, Final
 
-from jobctl.workerproc.errors import SoftTimeout
+from jobctl.workerproc.cancellation import Cancellation
+from jobctl.workerproc.errors import Cancelled, SoftTimeout
 
 #: How long a left-over task may take to let itself be cancelled.
 _TIDY_SECONDS: Final = 1.0
@@ -29,9 +30,15 @@ class Coroutines:
         self._runner: asyncio.Runner | None = None
         self._task: asyncio.Task[Any] | None = None  # of the coroutine that runs
         self._interrupted = False
+        self._cancelled = False  # for somebody's request, not by the handler itself
+        self._cancellation: Cancellation | None = None
 
-    def run(self, coroutine: Handler) -> Any:
-        """What it returns or raises; nothing of it runs any more then."""
+    def run(self, coroutine: Handler, cancellation: Cancellation | None = None) -> Any:
+        """What it returns or raises; nothing of it runs any more then.
+
+        Raises Cancelled where it let the cancellation of its task through.
+        """
+        self._cancellation = cancellation
         if self._runner is None:
             self._runner = asyncio.Runner()
         runner = self._runner
@@ -44,6 +51,8 @@ class Coroutines:
         finally:
             self._task = None
         self._tidy(runner)
+        if self._cancelled and isinstance(error, asyncio.CancelledError):
+            raise Cancelled from error
         if error is not None:
             raise error
         return result
@@ -59,15 +68,33 @@ class Coroutines:
         task.get_loop().call_soon_threadsafe(self._cancel, task)
         return True
 
+    def cancel(self) -> None:
+        """Cancels the task of the coroutine, once. From a signal handler.
+
+        What it awaits is cancelled as by anybody: task groups and time-outs see nothing unusual.
+        Nothing happens past its commit point.
+        """
+        task = self._task
+        if task is not None:
+            task.get_loop().call_soon_threadsafe(self._cancel_for_somebody, task)
+
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         if task is self._task:
             self._interrupted = True
             task.cancel()
 
+    def _cancel_for_somebody(self, task: asyncio.Task[Any]) -> None:
+        asked = self._cancellation
+        if task is self._task and not self._cancelled and asked is not None and not asked.is_over:
+            self._cancelled = True
+            task.cancel()
+
     async def _shielded(self, coroutine: Handler) -> tuple[Any, BaseException | None]:
         """Raises nothing: SystemExit and KeyboardInterrupt would tear the loop apart."""
-        self._interrupted = False
+        self._interrupted = self._cancelled = False
         self._task = asyncio.current_task()
+        if self._cancellation is not None and self._cancellation.requested:
+            self.cancel()  # the signal came before there was a task
         try:
             return await self._relay(coroutine), None
         except BaseException as error:

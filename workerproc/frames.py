@@ -62,6 +62,7 @@ class Job(NamedTuple):
     key: str | None
     subject: str | None
     args: bytes  # JSON text, decoded only where it runs
+    compensating: bool = False  # it is cancelled: its hook is what runs
 
 
 class Done(NamedTuple):
@@ -72,7 +73,7 @@ class Done(NamedTuple):
     ended_ns: int
 
 
-_JOB = struct.Struct("<BqqQIIIddHHhhI")
+_JOB = struct.Struct("<BBqqQIIIddHHhhI")
 _DONE = struct.Struct("<BQQQ")
 _ABSENT = -1
 _CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)  # the enum's own operators cost 2 us
@@ -90,6 +91,7 @@ def pack_job(job: Job) -> bytes:
         (
             _JOB.pack(
                 Kind.JOB,
+                job.compensating,
                 job.job_id,
                 job.session_id,
                 job.token,
@@ -118,6 +120,7 @@ def unpack_job(frame: bytes) -> Job:
     try:
         (
             _,
+            compensating,
             job_id,
             session_id,
             token,
@@ -148,7 +151,7 @@ def unpack_job(frame: bytes) -> Job:
         raise FrameError(f"a job frame of {len(frame)} bytes should have {at + e}")
     return Job(
         job_id, session_id, token, attempt, max_attempts, version, hard, soft,
-        kind, queue, key, subject, args,
+        kind, queue, key, subject, args, bool(compensating),
     )  # fmt: skip
 
 

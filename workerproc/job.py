@@ -11,7 +11,17 @@ import difflib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Concatenate, Generic, Never, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    Never,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from jobctl.store import callers
 from jobctl.store.callers import AsyncConnection, Connection
@@ -20,6 +30,7 @@ from jobctl.store.enqueue import enqueue_one
 from jobctl.store.job_type import JobType
 from jobctl.store.new_job import FOREVER, OPTIONS, NewJob, new_job
 from jobctl.store.sizes import Size, parse_size
+from jobctl.workerproc.beside import Upgrade, check_hook, check_upgrade
 from jobctl.workerproc.context import Context
 from jobctl.workerproc.errors import DeclarationError
 from jobctl.workerproc.registry import registry
@@ -41,11 +52,21 @@ class Job(Generic[P, R]):
     __name__: str
     __qualname__: str
 
-    def __init__(self, handler: Handler[P, R], job_type: JobType, retry: Retry) -> None:
+    def __init__(
+        self,
+        handler: Handler[P, R],
+        job_type: JobType,
+        retry: Retry,
+        on_cancel: Callable[..., Any] | None = None,
+        upgrade: Upgrade | None = None,
+    ) -> None:
         functools.update_wrapper(self, handler, updated=())
         self.handler = handler
         self.job_type = job_type
         self.retry = retry
+        self.on_cancel = on_cancel
+        self.upgrade = upgrade
+        self.has_commit_point = job_type.cancel == "before_commit"
         self._signature = inspect.signature(handler)
         arguments = list(self._signature.parameters.values())[1:]
         self._parameters = [one.name for one in arguments if one.kind is not _Kind.VAR_KEYWORD]
@@ -148,6 +169,10 @@ def job(
     link: str | None = None,
     memory: Size | None = None,
     cpu: Duration | None = None,
+    ack: Literal["late", "early"] = "late",
+    cancel: Literal["anywhere", "before_commit"] = "anywhere",
+    on_cancel: Callable[..., Any] | None = None,
+    upgrade: Upgrade | None = None,
 ) -> _Declare: ...
 def job(
     handler: Callable[..., Any] | None = None,
@@ -165,6 +190,10 @@ def job(
     link: str | None = None,
     memory: Size | None = None,
     cpu: Duration | None = None,
+    ack: Literal["late", "early"] = "late",
+    cancel: Literal["anywhere", "before_commit"] = "anywhere",
+    on_cancel: Callable[..., Any] | None = None,
+    upgrade: Upgrade | None = None,
     **unknown: Never,
 ) -> Any:
     """Declares a job type: a plain function or a coroutine function whose first parameter is ctx.
@@ -174,8 +203,11 @@ def job(
     `schema_version` grows when the arguments change. `key_ttl` is how long a key is held after its
     job has ended, "forever" for always. `owner` is whom the dead letters belong to, `link` a
     template of a URL with {subject}. `memory` and `cpu` are what the slot's process may hold and
-    use while it runs one of these jobs; above that it is killed. Raises DeclarationError, at
-    import.
+    use while it runs one of these jobs; above that it is killed. `ack="early"`: at most once; what
+    is lost is dead and never runs again. `cancel="before_commit"`: not once `ctx.commit_point()`
+    has returned. `on_cancel(ctx, **arguments)` makes good what a cancelled job may have begun.
+    `upgrade(args, version)` brings arguments of an older schema version up to this one. Raises
+    DeclarationError, at import.
     """
 
     def declare(function: Callable[..., R]) -> Job[..., R]:
@@ -184,6 +216,10 @@ def job(
         if not isinstance(retry, Retry):
             raise DeclarationError(f"{where}: retry must be a jobctl.Retry, not {retry!r:.60}")
         try:
+            if on_cancel is not None:
+                check_hook(on_cancel, function)
+            if upgrade is not None:
+                check_upgrade(upgrade)
             job_type = JobType(
                 name=function.__name__ if name is None else name,
                 queue=queue,
@@ -196,17 +232,19 @@ def job(
                 max_backoff_seconds=retry.max_backoff_seconds,
                 max_doublings=retry.max_doublings,
                 max_elapsed_seconds=retry.max_elapsed_seconds,
-                ack="late",
+                ack=ack,
                 schema_version=schema_version,
                 key_ttl_seconds=None if key_ttl == "forever" else _seconds("key_ttl", key_ttl),
                 owner=owner,
                 link=link,
                 memory_bytes=_optional_size("memory", memory),
                 cpu_seconds=_optional_seconds("cpu", cpu),
+                cancel=cancel,
+                on_cancel=on_cancel is not None,
             )
         except ValueError as error:
             raise DeclarationError(f"{where}: {error}") from None
-        declared = Job(function, job_type, retry)
+        declared = Job(function, job_type, retry, on_cancel, upgrade)
         registry.register(declared)
         return declared
 

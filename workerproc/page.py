@@ -2,9 +2,9 @@
 
 It spares every job a frame: the slot notes here which claim's handler it has started, and when;
 the supervisor looks only if it has a question (a deadline, a death). The other way it names the
-claim that a soft time-out is meant for, so that a late signal cannot hit the next job. A handler
-can scribble over the page like over any memory of its process; what is read is checked, and the
-worst that a lie costs is the liar's own attempt.
+claim that a soft time-out or a cancel is meant for, so that a late signal cannot hit the next job.
+A handler can scribble over the page like over any memory of its process; what is read is checked,
+and the worst that a lie costs is the liar's own attempt.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 SIZE = 4096
 _STARTED = struct.Struct("<QQQ")
-_SOFT = struct.Struct("<Q")
+_TOKEN = struct.Struct("<Q")
 _STARTED_AT = 0
-_SOFT_AT = 64  # a cache line of its own
+_COMMITTED_AT = 24
+_SOFT_AT = 64  # a cache line of its own, because the supervisor writes it
+_CANCEL_AT = 72
 
 
 class Started(NamedTuple):
@@ -53,11 +55,30 @@ class Page:
 
     def aim_soft_timeout(self, token: int) -> None:
         """The next soft time-out signal is meant for this claim only."""
-        _SOFT.pack_into(self._memory, _SOFT_AT, token)
+        _TOKEN.pack_into(self._memory, _SOFT_AT, token)
 
     def soft_timeout_aim(self) -> int:
         """Whom the signal that just came is meant for."""
-        (token,) = _SOFT.unpack_from(self._memory, _SOFT_AT)
+        (token,) = _TOKEN.unpack_from(self._memory, _SOFT_AT)
+        return int(token)
+
+    def aim_cancel(self, token: int) -> None:
+        """Somebody wants this claim's job to end. It stays so: other claims have other tokens."""
+        _TOKEN.pack_into(self._memory, _CANCEL_AT, token)
+
+    def cancel_aim(self) -> int:
+        """Which claim is asked to cancel."""
+        (token,) = _TOKEN.unpack_from(self._memory, _CANCEL_AT)
+        return int(token)
+
+    def note_committed(self, token: int) -> None:
+        """The handler of this claim is past the point until which it can be cancelled; 0: of
+        none."""
+        _TOKEN.pack_into(self._memory, _COMMITTED_AT, token)
+
+    def committed(self) -> int:
+        """Which claim's handler is past that point."""
+        (token,) = _TOKEN.unpack_from(self._memory, _COMMITTED_AT)
         return int(token)
 
     def close(self) -> None:

@@ -106,7 +106,7 @@ def _live(birth: Birth) -> int:
             return error.exit_code
         ready |= registry.declared()
     attempts = Attempts(registry, Page(birth.page))
-    signal.signal(signal.SIGUSR1, attempts.on_soft_timeout)
+    signal.signal(signal.SIGUSR1, attempts.on_signal)
     os.close(birth.page)
     setproctitle(f"jobctl: slot {birth.number} idle")
     frames.send(control, frames.pack(Kind.READY, ready))

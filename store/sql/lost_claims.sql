@@ -13,7 +13,8 @@ SELECT
     CASE
         WHEN n.id IS NULL OR n.dead THEN coalesce(n.dead_because, 'the session of its supervisor is gone')
         ELSE 'past its deadline, grace and a lease'
-    END AS because
+    END AS because,
+    c.marked IS TRUE AS marked
 FROM claim AS c
 CROSS JOIN LATERAL (SELECT * FROM job AS o WHERE o.id = c.job_id LIMIT 1) AS j
 LEFT JOIN session AS n ON n.id = c.session_id

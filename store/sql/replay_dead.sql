@@ -24,7 +24,9 @@ renewed AS (
         run_at = clock_timestamp(),
         first_started_at = NULL,
         first_failed_at = NULL,
-        cancel_requested_at = NULL
+        cancel_requested_at = NULL,
+        cancel_force_at = NULL,
+        compensating = NULL
     FROM gone AS g
     WHERE j.id = g.job_id
     RETURNING j.id, j.queue, j.priority

@@ -5,13 +5,17 @@
 -- Index: the primary keys of claim, job and job_key. LATERAL with LIMIT and `= ANY`, no plain joins:
 --   see settle_succeeded.
 -- Parameters: jobs (array of ids), endings (a JSON array, one object a job):
---   job_id, session_id, token, place ('retry' | 'snooze' | 'dead' | 'cancelled' | 'front' | 'lane'),
+--   job_id, session_id, token, place ('retry' | 'snooze' | 'dead' | 'cancelled' | 'compensate' |
+--   'front' | 'lane'),
 --   lane_version (place 'lane': the job moves to the lane of its type and this version),
 --   outcome (NULL: it never started, no attempt is recorded), spent (attempts: 0 or 1), crashed
 --   (0 or 1), delay (seconds), failed (whether it counts as a failure of the job), host, slot, pid,
 --   started_ago (seconds), exit_reason, signal, peak_memory_bytes, cpu_seconds, failure_class (of
 --   the job), error_class, error_code, error, stack (of the attempt).
--- A job that somebody has asked to cancel is never run again: retry and front become cancelled.
+-- A job that somebody has asked to cancel is never run again: what would be tried again is cancelled.
+--   If it had begun and its type has an on_cancel hook, that hook is all that is left to run, once
+--   ('compensate', which is what a kill by force asks for): the job waits at the front for it, and
+--   however a hook ended that had started, the job is cancelled then.
 WITH told AS MATERIALIZED (
     SELECT e.*
     FROM jsonb_to_recordset(%(endings)s::jsonb) AS e (
@@ -21,7 +25,7 @@ WITH told AS MATERIALIZED (
         signal text, peak_memory_bytes bigint, cpu_seconds double precision, failure_class text,
         error_class text, error_code text, error text, stack text)
 ),
-ended AS MATERIALIZED (
+judged AS MATERIALIZED (
     SELECT
         t.*,
         c.slot AS claim_slot, c.pid AS claim_pid,
@@ -30,11 +34,17 @@ ended AS MATERIALIZED (
             WHEN t.started_ago IS NULL THEN coalesce(c.started_at, c.claimed_at)
             ELSE now() - make_interval(secs => t.started_ago)
         END AS started_at,
-        j.attempt AS before_attempt, j.progress, j.queue, j.priority, j.type,
+        j.attempt AS before_attempt, j.progress, j.queue, j.priority, j.type, j.cancel_requested_at,
         CASE
-            WHEN j.cancel_requested_at IS NOT NULL AND t.place IN ('retry', 'snooze', 'front', 'lane')
-                THEN 'cancelled'
-            ELSE t.place
+            WHEN j.compensating AND t.outcome IS NOT NULL AND t.outcome <> 'interrupted' THEN 'cancelled'
+            WHEN j.compensating THEN CASE WHEN t.place = 'lane' THEN 'lane' ELSE 'front' END
+            WHEN t.place NOT IN ('retry', 'snooze', 'front', 'lane', 'compensate') THEN t.place
+            WHEN t.place <> 'compensate' AND j.cancel_requested_at IS NULL THEN t.place
+            WHEN (t.outcome IS NOT NULL OR j.attempt > 0 OR j.first_started_at IS NOT NULL
+                    OR (SELECT true FROM attempt AS a WHERE a.job_id = t.job_id LIMIT 1))
+                AND (SELECT o.on_cancel FROM job_type AS o WHERE o.name = j.type LIMIT 1)
+                THEN 'front'
+            ELSE 'cancelled'
         END AS goes_to,
         now() + make_interval(secs => coalesce(t.delay, 0)) AS next_run_at
     FROM told AS t
@@ -46,12 +56,20 @@ ended AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS c
     CROSS JOIN LATERAL (
-        SELECT o.attempt, o.progress, o.queue, o.priority, o.type, o.cancel_requested_at
+        SELECT o.attempt, o.progress, o.queue, o.priority, o.type, o.cancel_requested_at,
+               o.compensating, o.first_started_at
         FROM job AS o
         WHERE o.id = t.job_id
         LIMIT 1
         FOR UPDATE SKIP LOCKED
     ) AS j
+),
+ended AS MATERIALIZED (
+    SELECT
+        g.*,
+        g.goes_to IN ('front', 'lane') AND (g.cancel_requested_at IS NOT NULL OR g.place = 'compensate')
+            AS compensates
+    FROM judged AS g
 ),
 freed AS (
     DELETE FROM claim AS c WHERE c.job_id = ANY(ARRAY(SELECT e.job_id FROM ended AS e))
@@ -62,6 +80,10 @@ kept_open AS (
         crashes = least(j.crashes + e.crashed::bigint, 2000000000),
         run_at = CASE WHEN e.goes_to IN ('retry', 'snooze') THEN e.next_run_at ELSE j.run_at END,
         first_started_at = coalesce(j.first_started_at, e.started_at),
+        -- A hook is not killed for the request that it answers.
+        compensating = e.compensates OR NULL,
+        cancel_force_at = NULL,
+        cancel_requested_at = CASE WHEN e.compensates THEN coalesce(j.cancel_requested_at, now()) ELSE j.cancel_requested_at END,
         failure_class = CASE WHEN e.failed THEN e.failure_class ELSE j.failure_class END,
         last_error_code = CASE WHEN e.failed THEN e.error_code ELSE j.last_error_code END,
         last_error = CASE WHEN e.failed THEN left(e.error, 4000) ELSE j.last_error END,
@@ -69,14 +91,16 @@ kept_open AS (
         last_failed_at = CASE WHEN e.failed THEN now() ELSE j.last_failed_at END
     FROM ended AS e
     WHERE j.id = e.job_id AND j.id = ANY(%(jobs)s::bigint[]) AND e.goes_to <> 'cancelled'
-        AND (e.goes_to IN ('retry', 'snooze', 'dead') OR e.outcome IS NOT NULL)
+        AND (e.goes_to IN ('retry', 'snooze', 'dead') OR e.outcome IS NOT NULL
+            OR e.compensates)
     RETURNING j.id
 ),
 gone AS (
     DELETE FROM job AS j
     USING ended AS e
     WHERE j.id = e.job_id AND j.id = ANY(%(jobs)s::bigint[]) AND e.goes_to = 'cancelled'
-    RETURNING j.*, e.spent, e.crashed, e.started_at, e.session_id, e.token
+    RETURNING j.*, e.spent, e.crashed, e.started_at, e.session_id, e.token, e.failed,
+        e.failure_class AS its_class, e.error_code AS its_code, left(e.error, 4000) AS its_error
 ),
 keys AS (
     UPDATE job_key AS k
@@ -103,8 +127,13 @@ into_history AS (
         g.id, g.type, g.queue, g.priority, g.key, g.subject, g.args, g.schema_version,
         g.max_attempts, least(g.attempt + g.spent::bigint, 2000000000),
         least(g.crashes + g.crashed::bigint, 2000000000), g.run_at, g.created_at,
-        g.started_at, now(), 'cancelled', g.cancel_requested_at, g.progress, g.failure_class,
-        g.last_error_code, g.last_error, g.first_failed_at, g.last_failed_at, g.session_id, g.token
+        g.started_at, now(), 'cancelled', g.cancel_requested_at, g.progress,
+        CASE WHEN g.failed THEN g.its_class ELSE g.failure_class END,
+        CASE WHEN g.failed THEN g.its_code ELSE g.last_error_code END,
+        CASE WHEN g.failed THEN g.its_error ELSE g.last_error END,
+        CASE WHEN g.failed THEN coalesce(g.first_failed_at, now()) ELSE g.first_failed_at END,
+        CASE WHEN g.failed THEN now() ELSE g.last_failed_at END,
+        g.session_id, g.token
     FROM gone AS g
 ),
 into_scheduled AS (
@@ -156,5 +185,6 @@ bells AS MATERIALIZED (
     END
 )
 SELECT e.job_id, e.token, e.goes_to, e.before_attempt + e.spent::bigint AS attempt,
-       (SELECT count(*) FROM bells) AS rung
+       (SELECT count(*) FROM bells) AS rung,
+       extract(epoch FROM now() - e.cancel_requested_at)::double precision AS requested_ago
 FROM ended AS e;

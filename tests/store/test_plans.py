@@ -38,6 +38,7 @@ ARRAY = [1] * BATCH
 
 CLAIM, JOB = Scan("claim", "claim_pkey"), Scan("job", "job_pkey")
 READY, READY_BY_JOB = Scan("ready", "ready_claim"), Scan("ready", "ready_job")
+ATTEMPT = Scan("attempt", "attempt_by_job")
 HISTORY = Scan("history", "history_id_idx")
 DUE, DUE_BY_JOB = Scan("scheduled", "scheduled_due"), Scan("scheduled", "scheduled_job")
 KEY = Scan("job_key", "job_key_pkey")
@@ -66,10 +67,15 @@ PLANS: dict[str, tuple[dict[str, Any], set[Scan]]] = {
         {"jobs": ARRAY, "tokens": ARRAY, "results": ["1"] * BATCH, "session": SESSION},
         {CLAIM, JOB, KEY, KEY_ROW},
     ),
-    "settle_ended": ({"jobs": ARRAY, "endings": "[]"}, {CLAIM, JOB, KEY, KEY_ROW}),
+    "settle_ended": (
+        {"jobs": ARRAY, "endings": "[]"},
+        # The last two of what somebody has asked to cancel, and of nothing else.
+        {CLAIM, JOB, KEY, KEY_ROW, ATTEMPT, Scan("job_type", "job_type_pkey")},
+    ),
+    "mark_early": ({"session": SESSION, "jobs": ARRAY, "tokens": ARRAY}, {CLAIM}),
     "settle_missing": (
         {"jobs": ARRAY, "sessions": ARRAY, "tokens": ARRAY},
-        {CLAIM, JOB, HISTORY, Scan("attempt", "attempt_by_job")},
+        {CLAIM, JOB, HISTORY, ATTEMPT},
     ),
     "promote": ({"most": BATCH, "within": 10.0}, {DUE, DUE_BY_JOB, JOB}),
     "look_below": (

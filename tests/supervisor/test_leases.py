@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 
-from jobctl.store.link import Link
+from jobctl.store.link import Link, Row
 from jobctl.supervisor.identity import Identity
 from jobctl.supervisor.leases import Lease
 from tests.claiming import (
@@ -37,6 +37,7 @@ class Holder:
     lost: int = 0
     renewals: list[str] = field(default_factory=list)
     buried: int = 0
+    cancels: list[list[tuple[int, int]]] = field(default_factory=list)  # job, token
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -60,6 +61,9 @@ class Holder:
 
     def on_refused(self, statement: str, error: psycopg.Error) -> None:
         raise AssertionError(f"{statement}: {error}")
+
+    def on_cancels(self, rows: Sequence[Row]) -> None:
+        self.cancels.append([(row[0], row[1]) for row in rows])
 
     def on_ring(self) -> None:
         pass

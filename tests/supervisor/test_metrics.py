@@ -30,6 +30,7 @@ CONTRACT = {
     "jobctl_poisoned_jobs": ("counter", {"queue", "job_type"}),
     "jobctl_attempts_per_finished_job": ("histogram", {"job_type"}),
     "jobctl_redeliveries": ("counter", {"queue", "reason"}),
+    "jobctl_cancel_latency_seconds": ("histogram", set()),
     "jobctl_attempt_duration_seconds": ("histogram", {"queue", "job_type"}),
     "jobctl_wait_seconds": ("histogram", {"queue"}),
     "jobctl_job_duration_seconds": ("histogram", {"job_type"}),

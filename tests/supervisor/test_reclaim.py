@@ -161,7 +161,7 @@ REGISTERED = """
         (5, 3, "late", "queued"),
         (5, 1, "late", "dead"),
         (1, 3, "late", "dead"),
-        (5, 3, "early", "dead"),
+        (5, 3, "early", "queued"),  # it had not been marked, and so not begun
         (5, 3, "some day", "queued"),  # a newer version's word: the defaults decide
     ],
 )
@@ -175,6 +175,23 @@ def test_the_types_own_policy_decides(
         bury(see)
         await reaper.step()
         assert states(see) == {job: state}
+
+    play(database, story)
+
+
+@pytest.mark.parametrize("ack", ["early", "late"])
+def test_what_is_marked_as_begun_never_runs_again(database: str, ack: str) -> None:
+    """Acknowledged early, and its host is gone: dead, whatever its type says by now."""
+
+    async def story(see: Connection, reaper: Reaper, _: Reaper) -> None:
+        see.execute(REGISTERED, (5, 3, ack))
+        (job,) = enqueue(see)
+        (one,) = claim(see, GONE)
+        assert run(see, "mark_early", session=GONE, jobs=[job], tokens=[one.token])
+        bury(see)
+        await reaper.step()
+        assert states(see) == {job: "dead"}
+        assert see.execute("SELECT failure_class FROM jobs").fetchall() == [("lost",)]
 
     play(database, story)
 

@@ -22,11 +22,11 @@ def _aim() -> None:
     from jobctl.workerproc.attempt import Attempts
     from jobctl.workerproc.errors import SoftTimeout
 
-    def on_soft_timeout(self: Any, signum: int, frame: Any) -> None:
+    def on_signal(self: Any, signum: int, frame: Any) -> None:
         if self._inside:
             raise SoftTimeout("aimed at nobody")
 
-    Attempts.on_soft_timeout = on_soft_timeout  # type: ignore[method-assign]
+    Attempts.on_signal = on_signal  # type: ignore[method-assign]
 
 
 def _hard_deadline() -> None:

@@ -268,7 +268,7 @@ def test_a_soft_time_out_outside_of_the_handler(run: Run, page: Page) -> None:
     """A late signal is nobody's."""
     attempts = Attempts(Registry(), page)
     page.aim_soft_timeout(0)
-    attempts.on_soft_timeout(10, None)
+    attempts.on_signal(10, None)
     assert "jobctl" in sys.modules
 
 
