@@ -31,7 +31,7 @@ test: lint typecheck layers pytest ## all that CI runs: lint, types, layers, tes
 test-as-user: ## the same in a fresh clone as an ordinary user (root only)
 	PYTHON="$(PYTHON)" bash .ci/as-user
 
-cron-soak: $(STAMP) ## crons and leaders under faults, every zone; a quarter of an hour
+cron-soak: $(STAMP) ## crons and leaders under faults, every zone; half an hour
 	$(RUN) tests.system.cron_soak $(ARGS)
 
 pytest: $(STAMP) ## the tests alone (ARGS="tests/store -k killed")

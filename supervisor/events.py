@@ -39,6 +39,8 @@ class Event(Enum):
     STATE = Words(logging.INFO, "{state}")
     LISTENING = Words(logging.INFO, "serving /metrics, /livez and /readyz on {address}")
 
+    CONTROL_GROUPS = Words(logging.INFO, "control groups: {sentence}")
+
     # The session and the lease
     SESSION_REGISTERED = Words(logging.INFO, "registered session {session}")
     SESSION_LOST = Words(

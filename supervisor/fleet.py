@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from jobctl.supervisor import strays
 from jobctl.supervisor.burial import NO_REMAINS, Burial, certify, reap
+from jobctl.supervisor.groups import Findings, Groups
 from jobctl.supervisor.kill import Kill, Patience
 from jobctl.supervisor.leftovers import Leftovers
 from jobctl.supervisor.listener import Death, Listener, LoadFailure, Notice, Reason
@@ -60,6 +61,7 @@ class FleetSettings:
     unkillable_after: float = 5.0
     healthy_after: float = 10.0
     environment: Mapping[str, str] = field(default_factory=dict)  # added to the template's
+    kin: str = "0"  # hexadecimal; what all lives of one supervisor have in common
 
 
 class Fleet:
@@ -88,6 +90,7 @@ class Fleet:
         self._inbox = frames.Inbox(1)
         self._kernel_kills = KernelKills()
         self._leftovers = Leftovers()
+        self._groups: Groups | None = None
         self._lives = 0
         self._slots: dict[int, Slot] = {}  # by life; all that are not gone
         self._early: dict[int, dict[str, Any]] = {}  # READY frames that outran the pid
@@ -113,10 +116,11 @@ class Fleet:
         """Becomes the subreaper of everything below and asks for the template and the slots."""
         self._elders = strays.children()
         linux.adopt_orphans()
-        abandoned = strays.kill_abandoned()
+        self._groups = Groups(self._settings.kin)
+        abandoned = self._groups.killed + len(strays.kill_abandoned(self._settings.kin))
         if abandoned:
             sentence = (
-                f"{len(abandoned)} processes that jobs of a supervisor before this one had started "
+                f"{abandoned} processes that jobs of a supervisor before this one had started "
                 "were still there, and were killed"
             )
             self.say(Notice.LEAKED, None, sentence)
@@ -147,6 +151,11 @@ class Fleet:
         if self._nursery.failures >= self._seating.patience and not self._slots:
             return True
         return self._seating.is_hopeless()
+
+    @property
+    def groups(self) -> Findings | None:
+        """What control groups there are for slots; None before the start."""
+        return None if self._groups is None else self._groups.findings
 
     @property
     def seats(self) -> list[Seat]:
@@ -270,6 +279,8 @@ class Fleet:
             slot.forget_process()
         self._slots.clear()
         self._unkillable.clear()
+        if self._groups is not None:
+            self._groups.close()
 
     async def leave_nobody(self, within: float = 2.0) -> None:
         """After `close`: ends whatever the app has started and left below us.
@@ -277,9 +288,13 @@ class Fleet:
         Not what was there before the fleet: an embedded PostgreSQL outlives its supervisor.
         """
         end = self._loop.time() + within
-        while strays.kill_everything(self._elders) and self._loop.time() < end:  # noqa: ASYNC110 - see below
+        while not self._nobody_is_left() and self._loop.time() < end:  # noqa: ASYNC110 - see below
             # Nothing tells when the kernel has handed the orphans of the killed over to us.
             await asyncio.sleep(0.01)
+
+    def _nobody_is_left(self) -> bool:
+        left = strays.kill_everything(self._elders)
+        return (self._groups is None or self._groups.close()) and not left
 
     def note_kernel_kills(self) -> None:
         """Every few seconds, so that a death can be laid at the out-of-memory killer's door."""
@@ -313,7 +328,7 @@ class Fleet:
     def _launch(self, seat: Seat, template: Template) -> Slot | None:
         self._lives += 1
         life = self._lives
-        mark = launch.marker(os.getpid(), seat.number, life)
+        mark = launch.marker(os.getpid(), seat.number, life, self._settings.kin)
         try:
             ends, theirs = open_ends(mark)
         except OSError as error:
@@ -329,13 +344,16 @@ class Fleet:
             generation=template.generation,
             life=life,
             mark=mark,
+            group=None if self._groups is None else self._groups.make(seat.number, life),
             ends=ends,
         )
         slot.retire_after = self._service()
-        asked = template.spawn(seat.number, life, theirs)
+        members = "" if slot.group is None else slot.group.members
+        asked = template.spawn(seat.number, life, mark, members, theirs)
         frames.close_descriptors(theirs)
         if not asked:  # it is dying: its successor comes back here
             slot.close()
+            self._retire_group(slot)
             return None
         self._slots[life] = slot
         self._set_timer(slot, _SPAWN_TIMEOUT, template.strike)
@@ -384,6 +402,10 @@ class Fleet:
         if "types" in body and slot.generation not in self._told:
             self._declared[slot.generation] = read_declared(body)
         self._clear_timer(slot)
+        if "outside" in body:
+            why = str(body["outside"])[:200]
+            sentence = f"slot {slot.number} could not join its control group: {why}"
+            self.say(Notice.OUTSIDE_GROUP, slot, sentence)
         slot.ready_ns = monotonic_ns()
         took = (slot.ready_ns - slot.since_ns) / 1e9
         self.say(Notice.SLOT_READY, slot, f"slot {slot.number} is ready after {took:.3f} s")
@@ -464,6 +486,7 @@ class Fleet:
             self._unkillable.discard(slot)
             reap(slot.pid, killed=True)
             slot.forget_process()
+            self._retire_group(slot)
             return
         kill = self._kills.pop(slot.life, None)
         if kill is None:
@@ -476,7 +499,7 @@ class Fleet:
             kill.over()
         running = slot.running
         remains = reap(slot.pid, killed=kill is not None)
-        starved = kill is None and remains.exit.signal == SIGKILL and self._kernel_kills.struck()
+        starved = kill is None and remains.exit.signal == SIGKILL and self._starved(slot)
         death = certify(slot, running, kill, remains, starved=starved)
         self._remove(slot)
         slot.forget_process()
@@ -548,9 +571,20 @@ class Fleet:
                     slot,
                     f"processes {left} that a job of slot {slot.number} had started do not die",
                 )
+            self._retire_group(slot)
             self._loop.call_soon(self._tell_of_death, slot, running, death)
 
-        Burial(strays.Hunt(slot.mark, session), self._loop, self._own_pids, over).go_on()
+        hunt = strays.Hunt(slot.mark, session, slot.group)
+        Burial(hunt, self._loop, self._own_pids, over).go_on()
+
+    def _starved(self, slot: Slot) -> bool:
+        """Whether it was the out-of-memory killer: by the group's own count, else the machine's."""
+        told = None if slot.group is None else slot.group.starved()
+        return self._kernel_kills.struck() if told is None else told
+
+    def _retire_group(self, slot: Slot) -> None:
+        if slot.group is not None and self._groups is not None:
+            self._groups.retire(slot.group)
 
     def _tell_of_death(self, slot: Slot, running: Running | None, death: Death) -> None:
         try:
@@ -620,6 +654,8 @@ class Fleet:
             own = self._own_pids()
             strays.reap_unknown(own)
             strays.kill_outliving(own, self._slots)
+            if self._groups is not None:
+                self._groups.tidy()
             self._replace_the_outlived(own)
         self._sweep_timer = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 

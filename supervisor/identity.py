@@ -7,11 +7,17 @@ so that a later supervisor of the same host can prove that it is dead.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from psycopg.conninfo import conninfo_to_dict
+
+#: What of a DSN says which database it is.
+_DATABASE = ("service", "host", "hostaddr", "port", "dbname")
 
 
 def new_session_id() -> int:
@@ -43,6 +49,16 @@ class Identity:
             pid_start=start_of(os.getpid()),
             version=_version(),
         )
+
+
+def kin_of(host: str, schema: str, where: str) -> str:
+    """What all lives of one supervisor have in common, and no other supervisor of this user.
+
+    `where` is the DSN: by the same name on the same host somebody may work for another database.
+    """
+    found = conninfo_to_dict(where)
+    parts = [host, schema, *(str(found.get(word, "")) for word in _DATABASE)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
 
 
 def proven_dead(

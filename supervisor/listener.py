@@ -83,6 +83,7 @@ class Notice(StrEnum):
     LEAKED = "leaked"  # processes of a handler's that would not die
     OUTLIVED = "outlived"  # a job, by processes that it had started: its slot is replaced
     TOO_LARGE = "too_large"  # its process holds more memory than a slot may keep
+    OUTSIDE_GROUP = "outside_group"  # it could not join its control group
     OUTPUT_DROPPED = "output_dropped"
     RELOADED = "reloaded"
     RELOAD_FAILED = "reload_failed"  # the old generation was kept

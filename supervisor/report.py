@@ -125,6 +125,7 @@ class Report:
             "reserve": len(self._dispatcher),
             "unwritten": len(self._settler),
             "reload": self._reload(),
+            "control_groups": "" if (groups := self._fleet.groups) is None else groups.sentence,
             "slots": [_slot(slot) for slot in self._fleet.slots()],
         }
 

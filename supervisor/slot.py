@@ -18,6 +18,7 @@ from time import monotonic_ns
 from typing import Any, Protocol
 
 from jobctl.supervisor.endings import check_ending
+from jobctl.supervisor.groups import Group
 from jobctl.supervisor.listener import Listener, Notice, Reason
 from jobctl.supervisor.output import Output
 from jobctl.supervisor.stack import Stack
@@ -94,8 +95,8 @@ class Slot:
 
     __slots__ = (
         "_control", "_descriptor", "_inbox", "_listener", "_loop", "_owner", "_page",
-        "finished", "generation", "leaving", "life", "mark", "number", "output", "pid", "pidfd",
-        "pool", "ready_ns", "retire_after", "running", "since_ns", "stack", "stage",
+        "finished", "generation", "group", "leaving", "life", "mark", "number", "output", "pid",
+        "pidfd", "pool", "ready_ns", "retire_after", "running", "since_ns", "stack", "stage",
         "told_to_leave",
     )  # fmt: skip
 
@@ -111,6 +112,7 @@ class Slot:
         generation: int,
         life: int,
         mark: str,
+        group: Group | None,
         ends: Ends,
     ) -> None:
         self.number = number
@@ -118,6 +120,7 @@ class Slot:
         self.generation = generation
         self.life = life  # counts processes of this supervisor: no two slots share one
         self.mark = mark  # what its descendants carry in their environment
+        self.group = group  # the control group that it is in; None: it has none of its own
         self.pid = 0  # until known
         self.pidfd = -1  # likewise
         self.stage = Stage.STARTING
@@ -149,6 +152,8 @@ class Slot:
         if self.stage is not Stage.IDLE:
             return False
         running.given_ns = monotonic_ns()
+        if self.group is not None:
+            self.group.hold_to(running.memory_bytes)
         try:
             if len(frame) <= INLINE_LIMIT:
                 self._control.send(frame)
@@ -220,8 +225,10 @@ class Slot:
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def strike(self) -> None:
-        """SIGKILL for its process and its group. Only while it is not reaped: until then the
-        number of its group, which is its pid, cannot be anybody else's."""
+        """SIGKILL for its process and its groups. Only while it is not reaped: until then the
+        number of its process group, which is its pid, cannot be anybody else's."""
+        if self.group is not None:
+            self.group.kill()
         if self.pidfd >= 0:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)

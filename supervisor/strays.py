@@ -2,9 +2,10 @@
 
 The supervisor adopts every orphan below it (it is a child subreaper), so a process that escaped
 its slot's group and session becomes visible here as a child that is neither slot nor template.
-Whose it was is told by its session, by the marker in its environment, or, where it was forked
-without exec, by the slot's page that it still maps. A child of ours stays a zombie until we reap
-it, so its number cannot have been given to somebody else meanwhile; signals still go by pidfd.
+Whose it was is told by its session, by the marker in its environment, where it was forked without
+exec by the slot's page that it still maps, or by its control group. A child of ours stays a zombie
+until we reap it, so its number cannot have been given to somebody else meanwhile; signals still go
+by pidfd.
 
 Because orphans are reaped here, nothing else in this process may wait for children by number: no
 `subprocess` beside a running fleet.
@@ -20,6 +21,7 @@ from collections.abc import Collection, Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from jobctl.supervisor.groups import IN_CGROUP, Group
 from jobctl.workerproc import launch
 
 _PROC = Path("/proc")
@@ -43,13 +45,18 @@ class Hunt:
     comes back for another round until there is nothing left.
     """
 
-    def __init__(self, mark: str, session: int) -> None:
+    def __init__(self, mark: str, session: int, group: Group | None) -> None:
         self._mark = mark
         self._session = session
+        self._group = group
         self._caught: dict[int, int] = {}  # pid -> pidfd: a dying process has no marks any more
 
     def round(self, spared: Collection[int]) -> int:
         """How many there still were. `spared` are the pids of slots and templates."""
+        unnamed = 0
+        if self._group is not None and self._group.populated():
+            self._group.kill()
+            unnamed = 1  # or more; some may be caught below as well
         for pid in children() - set(spared) - self._caught.keys():
             if _belongs(pid, self._mark, self._session):
                 with contextlib.suppress(OSError):  # no descriptor left: again next round
@@ -60,7 +67,7 @@ class Hunt:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             if _reap(os.P_PIDFD, pidfd):
                 os.close(self._caught.pop(pid))
-        return len(self._caught)
+        return len(self._caught) + unnamed
 
     def give_up(self) -> list[int]:
         """The pids of those that would not die, if any."""
@@ -120,9 +127,10 @@ def kill_outliving(known: Collection[int], lives: Container[int]) -> None:
                 os.close(pidfd)
 
 
-def kill_abandoned() -> list[int]:
-    """SIGKILL for what jobs of dead supervisors left on this machine; their pids. For the start.
+def kill_abandoned(kin: str) -> list[int]:
+    """SIGKILL for what jobs of dead lives of this supervisor left on this machine; their pids.
 
+    For the start. Those of another supervisor are that one's, which may be about to start as well.
     A supervisor adopts whatever is orphaned below it, so a marked process of which the supervisor
     is no ancestor has lost it. Only this user's, and only where pids mean the same. Asked twice,
     because a process may change its parent while its ancestors are read.
@@ -130,7 +138,10 @@ def kill_abandoned() -> list[int]:
     killed = []
     for pid in _all_pids():
         with contextlib.suppress(OSError):  # gone meanwhile, or not ours to look at
-            if (_PROC / str(pid)).stat().st_uid != os.geteuid() or mark_of(pid) is None:
+            if (_PROC / str(pid)).stat().st_uid != os.geteuid():
+                continue
+            mark = mark_of(pid)
+            if mark is None or mark.kin != kin:
                 continue
             pidfd = os.pidfd_open(pid)
             try:
@@ -177,22 +188,29 @@ class Mark(NamedTuple):
     supervisor: int
     slot: int
     life: int
+    kin: str
 
 
-_IN_ENVIRONMENT = re.compile(rb"(?:^|\0)%b=(\d+):(\d+):(\d+)\0" % launch.MARKER.encode())
-_IN_MAPS = re.compile(rb"/memfd:%b(\d+):(\d+):(\d+) " % launch.page_name("").encode())
+_MARK = rb"(?P<supervisor>\d+):(?P<slot>\d+):(?P<life>\d+):(?P<kin>[0-9a-f]+)"
+_IN_ENVIRONMENT = re.compile(rb"(?:^|\0)%b=%b\0" % (launch.MARKER.encode(), _MARK))
+_IN_MAPS = re.compile(rb"/memfd:%b%b " % (launch.page_name("").encode(), _MARK))
 
 
 def mark_of(pid: int) -> Mark | None:
     """Which slot a process comes from; None: from none, or it is gone, or may not be read."""
     process = _PROC / str(pid)
     try:
-        found = _IN_ENVIRONMENT.search((process / "environ").read_bytes()) or _IN_MAPS.search(
-            (process / "maps").read_bytes()
+        found = (
+            _IN_ENVIRONMENT.search((process / "environ").read_bytes())
+            or _IN_MAPS.search((process / "maps").read_bytes())
+            or IN_CGROUP.search((process / "cgroup").read_bytes())
         )
     except OSError:
         return None
-    return None if found is None else Mark(*map(int, found.groups()))
+    if found is None:
+        return None
+    supervisor, slot, life = (int(found[name]) for name in ("supervisor", "slot", "life"))
+    return Mark(supervisor, slot, life, found["kin"].decode())
 
 
 def _belongs(pid: int, mark: str, session: int) -> bool:

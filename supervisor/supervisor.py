@@ -44,7 +44,7 @@ from jobctl.supervisor.duties import all_duties
 from jobctl.supervisor.events import Event
 from jobctl.supervisor.fleet import Fleet, FleetSettings
 from jobctl.supervisor.http import HttpServer, health
-from jobctl.supervisor.identity import Identity
+from jobctl.supervisor.identity import Identity, kin_of
 from jobctl.supervisor.leader import FROZEN_AFTER, Leader
 from jobctl.supervisor.leading import Leading
 from jobctl.supervisor.leases import Lease, boottime
@@ -159,6 +159,7 @@ class Supervisor:
                 load_timeout=settings.boot_timeout,
                 boot_timeout=settings.boot_timeout,
                 max_jobs_per_slot=settings.max_jobs_per_slot,
+                kin=kin_of(settings.host, settings.schema, dsn),
             ),
             self,
         )
@@ -311,6 +312,8 @@ class Supervisor:
             self._log.say(Event.LISTENING, address=str(self._http.address))
         await self._control.start()
         self._fleet.start()
+        if (groups := self._fleet.groups) is not None:
+            self._log.say(Event.CONTROL_GROUPS, sentence=groups.sentence)
 
     async def _close(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Leaves nothing behind: no process, no claim, no session, no lock, no socket."""

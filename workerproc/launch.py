@@ -9,8 +9,9 @@ from collections.abc import MutableMapping
 from typing import Final
 
 #: In the environment of everything that a slot's handlers start: whose it is. A supervisor finds
-#: strays by it. `SUPERVISOR:SLOT:LIFE`: the supervisor's pid, the slot's number, and which of the
-#: supervisor's processes it is, which tells a slot from its replacement.
+#: strays by it. `SUPERVISOR:SLOT:LIFE:KIN`: the supervisor's pid, the slot's number, which of the
+#: supervisor's processes it is, which tells a slot from its replacement, and what all lives of one
+#: supervisor have in common.
 MARKER: Final = "JOBCTL_SLOT"
 
 #: The template's socket to the supervisor. It is started by exec, so the number is fixed.
@@ -43,9 +44,9 @@ _SUPERVISORS_OWN: Final = frozenset(
 )
 
 
-def marker(supervisor: int, slot: int, life: int) -> str:
+def marker(supervisor: int, slot: int, life: int, kin: str) -> str:
     """The value of `MARKER` in one slot."""
-    return f"{supervisor}:{slot}:{life}"
+    return f"{supervisor}:{slot}:{life}:{kin}"
 
 
 def page_name(mark: str) -> str:

@@ -64,6 +64,8 @@ class Birth:
     generation: int
     number: int
     life: int
+    mark: str
+    group: str  # the file of its control group that takes processes in; empty: it has none
     control: int
     page: int
     output: int
@@ -88,15 +90,18 @@ def _live(birth: Birth) -> int:
     os.setsid()  # no terminal's signals; and one group and one session to kill
     _take_descriptors(birth)
     _take_signals(birth.stack)
+    outside = linux.join_group(birth.group) if birth.group else ""
     setproctitle(f"jobctl: slot {birth.number} starting")
     if not _adopted(birth.supervisor):
         return launch.EXIT_ORPHANED
     _stand_aside()
-    os.environ[launch.MARKER] = launch.marker(birth.supervisor, birth.number, birth.life)
+    os.environ[launch.MARKER] = birth.mark
     _reseed()
     gc.enable()
     control = socket.socket(fileno=birth.control)
     ready: dict[str, Any] = {"pid": os.getpid(), "life": birth.life, "generation": birth.generation}
+    if outside:
+        ready["outside"] = outside
     registry = birth.registry
     if registry is None:
         try:

@@ -104,6 +104,8 @@ def _serve(order: Order, control: socket.socket, registry: Registry | None) -> N
             generation=order.generation,
             number=body["slot"],
             life=body["life"],
+            mark=body["mark"],
+            group=body["group"],
             **dict(zip(launch.SPAWN_DESCRIPTORS, descriptors, strict=True)),
         )
         try:

@@ -127,7 +127,8 @@ def test_the_latest_of_very_many_are_found_without_counting_them() -> None:
 
 
 def test_every_zone_whose_clocks_change_against_another_way_of_working_it_out() -> None:
-    """One zone of each kind; `make cron-soak` takes every one."""
+    """One zone of each kind, and half hours about the changes; `make cron-soak` takes every zone
+    and all three years."""
     kinds = zones.distinct(zones.changing_zones(SINCE, UNTIL))
     assert len(kinds) >= 25
     for name, changes in kinds.items():

@@ -95,6 +95,12 @@ def _patience() -> None:
     Stop.begin = patiently  # type: ignore[method-assign]
 
 
+def _groups() -> None:
+    from jobctl.supervisor.groups import Groups
+
+    Groups.make = lambda self, number, life: None  # type: ignore[method-assign]
+
+
 GUARDS: dict[str, Callable[[], None]] = {
     "hygiene": _hygiene,
     "aim": _aim,
@@ -105,6 +111,7 @@ GUARDS: dict[str, Callable[[], None]] = {
     "poison row": _poison_row,
     "settle apart": _settle_apart,
     "patience": _patience,
+    "groups": _groups,
 }
 
 

@@ -28,7 +28,8 @@ async def test_descriptors(ground: Ground) -> None:
         assert found["descriptors"]["1"] == found["descriptors"]["2"]
         named = [kind for kind in kinds if not kind.startswith(("/dev/null", "/proc"))]
         assert named == [
-            "/memfd:jobctl-page-N:N:N (deleted)", "pipe:[N]", "pipe:[N]", "pipe:[N]", "socket:[N]",
+            "/memfd:jobctl-page-N:N:N:N (deleted)",
+            "pipe:[N]", "pipe:[N]", "pipe:[N]", "socket:[N]",
         ]  # fmt: skip
     own, others = (set(found["descriptors"].values()) for found in (first, second))
     assert own & others <= {"/dev/null"} | {one for one in own if one.startswith("/proc")}
@@ -70,7 +71,7 @@ async def test_environment(ground: Ground) -> None:
     environment = found["environment"]
     assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS"} & environment.keys()
     assert environment["KEPT"] == "yes"
-    assert environment["JOBCTL_SLOT"] == f"{os.getpid()}:1:{slot.life}" == slot.mark
+    assert environment["JOBCTL_SLOT"] == f"{os.getpid()}:1:{slot.life}:0" == slot.mark
 
 
 @with_fleet(slots=1)

@@ -143,6 +143,34 @@ def leave_a_daemon(ctx: jobctl.Context, name: str) -> int:
     return os.getpid()
 
 
+@jobctl.job(timeout="2s", retry=ONCE)
+def hide_and_hang(ctx: jobctl.Context, name: str) -> None:
+    """A process that nothing ties to its slot any more, and then a hang."""
+    hide(name)
+    wait_for("never")
+
+
+@jobctl.job
+def hide_and_return(ctx: jobctl.Context, name: str) -> int:
+    """The same, left behind."""
+    hide(name)
+    return os.getpid()
+
+
+def hide(name: str) -> None:
+    """Another session, another parent, another program, no environment."""
+    middle = os.fork()
+    if middle == 0:
+        os.setsid()
+        if os.fork() == 0:
+            (FOLDER / name).write_text(str(os.getpid()))
+            os.closerange(3, 1000)
+            os.execve("/bin/sleep", ["sleep", "600"], {})  # noqa: S606 - that is the point
+        os._exit(0)
+    os.waitpid(middle, 0)
+    wait_for(name)
+
+
 # Deaths -------------------------------------------------------------------------------------------
 
 
