@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import asdict
 
 import click
 
 from jobctl.cli import database
-from jobctl.cli.endings import ExitCode
+from jobctl.cli.endings import ExitCode, Failure
+from jobctl.cli.here import peers_here
 from jobctl.cli.options import DATABASE_SETTINGS, settings_options
 from jobctl.cli.output import Output, Row, output_option
 from jobctl.store.health import Finding, examine
-from jobctl.supervisor.control import ControlError, peers
-from jobctl.supervisor.folders import runtime_folders
+from jobctl.supervisor.control import ControlError
 from jobctl.supervisor.settings_sources import Loaded
 
 
@@ -42,12 +41,11 @@ def doctor(loaded: Loaded, output: Output) -> int:
 
 def _groups_here(loaded: Loaded) -> list[Finding]:
     """What this host's supervisors have found; without control groups a kill goes other ways."""
-    given = loaded.origins["runtime_dir"] != "default"
-    folders = [loaded.settings.runtime_dir] if given else runtime_folders(os.environ)
-    found = []
-    for peer in peers(folders):
-        with suppress(ControlError):  # it has just left, or is of an older version
-            state = peer.ask("status")
-            fact = f"{state['host']}: {state.get('control_groups') or 'not told'}"
-            found.append(Finding("control groups", fine=True, fact=fact))
+    found: list[Finding] = []
+    with suppress(Failure):  # there is none on this host
+        for peer in peers_here(loaded):
+            with suppress(ControlError):  # it has just left
+                state = peer.ask("status")
+                fact = f"{state['host']}: {state.get('control_groups') or 'not told'}"
+                found.append(Finding("control groups", fine=True, fact=fact))
     return found
