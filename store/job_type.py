@@ -47,6 +47,7 @@ class JobType:
     cpu_seconds: float | None = None
     cancel: str = "anywhere"
     on_cancel: bool = False  # it has a hook
+    limit_key: str | None = None
 
     def __post_init__(self) -> None:
         self._text("name", 1, 200)
@@ -75,6 +76,8 @@ class JobType:
             self._text("owner", 1, 200)
         if self.link is not None:
             self._text("link", 1, 2_000)
+        if self.limit_key is not None:
+            self._text("limit_key", 1, 200)
         if self.memory_bytes is not None:
             self._whole("memory_bytes", LEAST_MEMORY, LARGEST)
         if self.cpu_seconds is not None:

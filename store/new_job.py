@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     run_at: datetime | None
     timeout: Duration | None
     max_attempts: int | None
+    limit: str | None
 
 
 class AllOptions(Options, total=False):
@@ -68,6 +69,7 @@ def new_job(
     run_at: datetime | None = None,
     timeout: Duration | None = None,
     max_attempts: int | None = None,
+    limit: str | None = None,
     schema_version: int | None = None,
     key_ttl_seconds: float | None = None,
     **unknown: Any,
@@ -92,6 +94,7 @@ def new_job(
             "run_at": None if run_at is None else _date(run_at),
             "timeout_seconds": None if timeout is None else _timeout(timeout),
             "max_attempts": _whole("max_attempts", max_attempts, 1, _MOST_ATTEMPTS),
+            "limit_key": _text("limit", limit, 1, 200),
             "schema_version": _whole("schema_version", schema_version, 0, NEWEST_VERSION),
             "key_ttl_seconds": None if key_ttl_seconds is None else repr(float(key_ttl_seconds)),
         }

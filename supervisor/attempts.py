@@ -260,6 +260,7 @@ def _cause(body: Mapping[str, Any]) -> Cause:
                 body.get("stack"),
                 body.get("permanent", False),
                 body.get("retry_after_seconds"),
+                body.get("hold_limit", False),
             )
 
 

@@ -113,6 +113,8 @@ class Dispatcher:
         self._reread_at = 0.0
         self._promote_at = 0.0
         self._promote_whole_at = 0.0  # however long it has been due
+        self._limited = False  # jobs have limits: who waits for one may have to be let in
+        self._admit_at = inf
         self._compare_at = inf
         self._cancelled: Set[int] = frozenset()  # tokens that must not start any more
         self._unmarked: list[Claimed] = []  # acknowledged early, and not for sure yet
@@ -239,9 +241,13 @@ class Dispatcher:
             return
         if self._clock() >= self._reread_at:
             await self._read_lanes()
+        if self._clock() >= self._admit_at:
+            await self._admit()
         while (room := self._room()) > 0:
             match self._doorbell.due(self._clock()):
                 case Look() as look if len(self._lanes):
+                    if self._limited:
+                        await self._admit()
                     await self._claim(room, look)
                 case Due.PEEK:
                     ((number,),) = await self._link.run("peek")
@@ -252,7 +258,7 @@ class Dispatcher:
     def _next_due(self) -> float:
         due = min(self._promote_at, self._compare_at)
         if self._hands.may_claim():
-            due = min(due, self._reread_at)
+            due = min(due, self._reread_at, self._admit_at)
             if len(self._lanes) and self._room() > 0:
                 due = min(due, self._doorbell.next_due(self._clock()))
         return due
@@ -407,6 +413,13 @@ class Dispatcher:
         if moved:
             self.ring()
 
+    async def _admit(self) -> None:
+        """Lets in who waits for a limit that has room, or whose moment has come."""
+        ((moved, next_in),) = await self._link.run("admit")
+        self._admit_at = inf if next_in is None else self._clock() + next_in
+        if moved:
+            self._promote_at = 0.0  # some may have been given a moment that is near
+
     async def _read_lanes(self) -> None:
         self._reread_at = self._clock() + REREAD_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
         rows = await self._link.run("read_lanes")
@@ -420,6 +433,9 @@ class Dispatcher:
             elif (mine := known.get(type_)) is not None and mine.schema_version >= version:
                 of_types.append(Lane(queue, priority, name))
         self._lanes.serve(queues, of_types)
+        ((self._limited,),) = await self._link.run("limits_in_use")
+        if self._limited:
+            self._admit_at = self._clock()
         self._hand_back_unserved(queues)
 
     def _hand_back_unserved(self, queues: AbstractSet[str]) -> None:

@@ -174,6 +174,11 @@ class Gauges:
         self._fleet.on_tables(await link.run("read_tables"))
 
 
+async def mend_limits(link: Link) -> None:
+    """What no path leaves behind: places that nobody holds, and waiting jobs beside free ones."""
+    await link.run("mend_limits")
+
+
 async def promote(link: Link) -> float | None:
     """What every dispatcher does for itself, in case that none does."""
     ((moved, _, _),) = await link.run("promote", most=LARGEST_SWEEP, within=None)
@@ -194,6 +199,7 @@ def all_duties(fleet: Fleetwide, cron: Cron, lease: float, history_keep: float) 
         Duty("reap", min(5.0, lease / 4), reaper.step),
         Duty("partitions", 3600.0, housekeeping.partitions),
         Duty("promote", 10.0, promote),
+        Duty("limits", 10.0, mend_limits),
         Duty("gauges", 120.0, gauges.step),
         Duty("census", 30.0, Census(fleet).step),
         Duty("unrunnable", 15.0, gauges.unrunnable),

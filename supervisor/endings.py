@@ -41,7 +41,7 @@ def check_ending(body: dict[str, Any], token: int, not_before_ns: int, now_ns: i
             _check_seconds(name, seconds)
     if body.get("result") is not None:
         _check_text("result", body["result"], RESULT_LIMIT)
-    for name in ("permanent", "hook_failed"):
+    for name in ("permanent", "hook_failed", "hold_limit"):
         if not isinstance(body.get(name, False), bool):
             raise FrameError(f"{name} is neither true nor false")
     if outcome == "snoozed" and body.get("snooze_seconds") is None:

@@ -61,6 +61,7 @@ class Failed:
     stack: str | None = None
     permanent: bool = False
     retry_after: float | None = None
+    hold_limit: bool = False  # and nobody of its limit starts before that
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,7 @@ class Ending:
     error_code: str | None = None
     error: str | None = None
     stack: str | None = None
+    hold_limit: bool | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For the JSON array that the statement takes."""
@@ -227,13 +229,14 @@ def decide(
             ending.error_code, ending.stack = code, stack
             if failed:
                 _blame(ending, ON_CANCEL, error_class or ON_CANCEL, error or "", code, stack)
-        case Failed(error_class, error, code, stack, permanent, retry_after):
+        case Failed(error_class, error, code, stack, permanent, retry_after, hold_limit):
             ending.outcome, ending.spent = "failed", 1
             _blame(ending, error_class, error_class, error, code, stack)
             if again == "retry" and not permanent:
                 ending.place = "retry"
                 wait = backoff(policy, job.attempt + 1, chance)
                 ending.delay = wait if retry_after is None else retry_after
+                ending.hold_limit = hold_limit or None
         case TimedOut(kind, error, stack, exit_reason, signal):
             ending.outcome, ending.spent, ending.place = "timeout", 1, again
             ending.delay = backoff(policy, job.attempt + 1, chance)

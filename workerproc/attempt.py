@@ -220,8 +220,8 @@ def _meaning(error: BaseException, declared: Declared[Any, Any], attempt: int) -
             return {**_failure(error), "outcome": "timeout"}
         case Permanent():
             return {**_failure(error), "permanent": True}
-        case RetryAfter(seconds=seconds) if _is_delay(seconds):
-            return {**_failure(error), "retry_after_seconds": seconds}
+        case RetryAfter(seconds=seconds, hold_limit=hold) if _is_delay(seconds):
+            return {**_failure(error), "retry_after_seconds": seconds, "hold_limit": hold is True}
         case _:
             return {**_failure(error), **_by_class(alone, declared, attempt)}
 

@@ -44,6 +44,7 @@ class RetryAfter(JobctlError):
     date, or None where it said nothing, which means the type's backoff. It counts from `sent`, the
     text of the response's Date header, else from this host's clock. What is past means now; more
     than 30 days are cut to that, and the message says so. It spends an attempt like any failure.
+    `hold_limit`: the other jobs of its limit wait as long: whoever said so meant all of us.
     Raises ValueError for what is neither a duration nor a date.
     """
 
@@ -54,7 +55,9 @@ class RetryAfter(JobctlError):
         code: str | None = None,
         *,
         sent: str | datetime | None = None,
+        hold_limit: bool = False,
     ) -> None:
+        self.hold_limit = hold_limit
         wished = retry_after_seconds(delay, sent)
         self.seconds = wished if wished is None else min(wished, LONGEST_RETRY_AFTER)
         if self.seconds is None:

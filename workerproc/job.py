@@ -41,7 +41,7 @@ R = TypeVar("R")
 Handler = Callable[Concatenate[Context, P], R]
 
 #: Words of `enqueue` that a handler's parameter cannot have; some are not in use yet.
-RESERVED = (*OPTIONS, "after", "limit", "on_dead")
+RESERVED = (*OPTIONS, "after", "on_dead")
 _DEFAULT_RETRY = Retry()
 _Kind = inspect.Parameter
 
@@ -107,7 +107,7 @@ class Job(Generic[P, R]):
         options = {name: options_and_args.pop(name, None) for name in OPTIONS}
         self.bind(options_and_args)
         kind = self.job_type
-        declared = {"queue": kind.queue, "priority": kind.priority}
+        declared = {"queue": kind.queue, "priority": kind.priority, "limit": kind.limit_key}
         for name, value in declared.items():
             if options[name] is None:
                 options[name] = value
@@ -173,6 +173,7 @@ def job(
     cancel: Literal["anywhere", "before_commit"] = "anywhere",
     on_cancel: Callable[..., Any] | None = None,
     upgrade: Upgrade | None = None,
+    limit: str | None = None,
 ) -> _Declare: ...
 def job(
     handler: Callable[..., Any] | None = None,
@@ -194,6 +195,7 @@ def job(
     cancel: Literal["anywhere", "before_commit"] = "anywhere",
     on_cancel: Callable[..., Any] | None = None,
     upgrade: Upgrade | None = None,
+    limit: str | None = None,
     **unknown: Never,
 ) -> Any:
     """Declares a job type: a plain function or a coroutine function whose first parameter is ctx.
@@ -203,7 +205,8 @@ def job(
     `schema_version` grows when the arguments change. `key_ttl` is how long a key is held after its
     job has ended, "forever" for always. `owner` is whom the dead letters belong to, `link` a
     template of a URL with {subject}. `memory` and `cpu` are what the slot's process may hold and
-    use while it runs one of these jobs; above that it is killed. `ack="early"`: at most once; what
+    use while it runs one of these jobs; above that it is killed. `limit` is the key of a limit that
+    they share, unless an enqueue names another (`jobctl limits`). `ack="early"`: at most once; what
     is lost is dead and never runs again. `cancel="before_commit"`: not once `ctx.commit_point()`
     has returned. `on_cancel(ctx, **arguments)` makes good what a cancelled job may have begun.
     `upgrade(args, version)` brings arguments of an older schema version up to this one. Raises
@@ -241,6 +244,7 @@ def job(
                 cpu_seconds=_optional_seconds("cpu", cpu),
                 cancel=cancel,
                 on_cancel=on_cancel is not None,
+                limit_key=limit,
             )
         except ValueError as error:
             raise DeclarationError(f"{where}: {error}") from None

@@ -2,7 +2,7 @@
 
 -- Every job enters here, from whatever language. `jobs` is an array of objects with the fields
 -- type, args, key, subject, queue, priority, delay_seconds, run_at, timeout_seconds, max_attempts,
--- schema_version, key_ttl_seconds ('forever' is -1). One row back for each, in order: the job's id,
+-- schema_version, key_ttl_seconds ('forever' is -1), limit_key. One row back for each, in order: the job's id,
 -- and whether it is new (an existing key gives the first job's id). `max_args_bytes` is the most that
 -- one job's args may have; the setting jobctl.max_args_bytes, then 64 KiB, if it is not given.
 CREATE OR REPLACE FUNCTION enqueue_many(jobs jsonb, max_args_bytes integer DEFAULT NULL)
@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION enqueue_many(jobs jsonb, max_args_bytes integer DEFAU
 AS $$
 #variable_conflict use_column
 DECLARE
-    known       constant text[] := '{type,args,key,subject,queue,priority,delay_seconds,run_at,timeout_seconds,max_attempts,schema_version,key_ttl_seconds}';
+    known       constant text[] := '{type,args,key,subject,queue,priority,delay_seconds,run_at,timeout_seconds,max_attempts,schema_version,key_ttl_seconds,limit_key}';
     -- A setting that a transaction has set and ended is '', not NULL.
     limit_bytes constant integer := coalesce(
         max_args_bytes, nullif(current_setting('jobctl.max_args_bytes', true), '')::integer, 65536);
@@ -34,7 +34,8 @@ BEGIN
     CROSS JOIN LATERAL jsonb_to_record(CASE jsonb_typeof(a.item) WHEN 'object' THEN a.item ELSE '{}' END) AS r (
         type text, args jsonb, key text, subject text, queue text, priority integer,
         delay_seconds double precision, run_at timestamptz, timeout_seconds double precision,
-        max_attempts integer, schema_version integer, key_ttl_seconds double precision)
+        max_attempts integer, schema_version integer, key_ttl_seconds double precision,
+            limit_key text)
     CROSS JOIN LATERAL (
         SELECT CASE
             WHEN jsonb_typeof(a.item) <> 'object' THEN 'it must be a JSON object, not ' || jsonb_typeof(a.item)
@@ -62,6 +63,7 @@ BEGIN
                 THEN 'its delay must be 0 to 100 years'
             WHEN NOT (r.run_at >= '1970-01-01Z' AND r.run_at < '2200-01-01Z')
                 THEN 'its run_at must lie between 1970 and 2200'
+            WHEN r.limit_key = '' OR length(r.limit_key) > 200 THEN 'its limit must be a name of 1 to 200 characters'
             WHEN r.schema_version < 0 THEN 'its schema_version must not be negative'
             -- Later it would be an ending that cannot be written.
             WHEN NOT (r.key_ttl_seconds = -1 OR (r.key_ttl_seconds >= 0 AND r.key_ttl_seconds <= 3155760000))
@@ -115,6 +117,7 @@ BEGIN
             r.timeout_seconds,
             r.max_attempts,
             coalesce(r.schema_version, t.schema_version, 1) AS schema_version,
+            coalesce(r.limit_key, t.limit_key) AS limit_key,
             CASE
                 WHEN r.key_ttl_seconds < 0 THEN NULL
                 WHEN r.key_ttl_seconds IS NOT NULL THEN r.key_ttl_seconds
@@ -126,7 +129,8 @@ BEGIN
         CROSS JOIN LATERAL jsonb_to_record(a.item) AS r (
             type text, args jsonb, key text, subject text, queue text, priority integer,
             delay_seconds double precision, run_at timestamptz, timeout_seconds double precision,
-            max_attempts integer, schema_version integer, key_ttl_seconds double precision)
+            max_attempts integer, schema_version integer, key_ttl_seconds double precision,
+            limit_key text)
         LEFT JOIN LATERAL (SELECT * FROM job_type AS o WHERE o.name = r.type LIMIT 1) AS t ON true
     ),
     -- The first of each key in this call speaks for it. A key that somebody holds is not locked:
@@ -170,14 +174,28 @@ BEGIN
     ),
     born AS (
         INSERT INTO job (id, type, queue, priority, key, subject, args, schema_version,
-                         timeout_seconds, max_attempts, run_at, created_at)
+                         timeout_seconds, max_attempts, run_at, created_at, limit_key)
         SELECT f.new_id, f.type, f.queue, f.priority, f.key, f.subject, f.args, f.schema_version,
-               f.timeout_seconds, f.max_attempts, f.run_at, moment
+               f.timeout_seconds, f.max_attempts, f.run_at, moment, f.limit_key
         FROM fresh AS f
     ),
     queued AS (
         INSERT INTO ready (queue, priority, job_id)
-        SELECT f.queue, f.priority, f.new_id FROM fresh AS f WHERE f.run_at <= moment ORDER BY f.ord
+        SELECT f.queue, f.priority, f.new_id
+        FROM fresh AS f
+        WHERE f.run_at <= moment AND f.limit_key IS NULL
+        ORDER BY f.ord
+    ),
+    -- Not let in here: that would take a lock, and the caller's transaction may be a long one.
+    waiting AS (
+        INSERT INTO blocked (job_id, reason, limit_key, priority, seq)
+        SELECT o.new_id, 'limit', o.limit_key, o.priority, nextval('ready_seq')
+        FROM (SELECT * FROM fresh AS f WHERE f.run_at <= moment AND f.limit_key IS NOT NULL ORDER BY f.ord) AS o
+    ),
+    arrived AS (
+        INSERT INTO limit_arrival (limit_key)
+        SELECT DISTINCT f.limit_key FROM fresh AS f WHERE f.run_at <= moment AND f.limit_key IS NOT NULL
+        RETURNING limit_arrival.limit_key
     ),
     later AS (
         INSERT INTO scheduled (run_at, job_id)
@@ -195,6 +213,10 @@ BEGIN
         array_agg(f.new_id IS NOT NULL ORDER BY i.ord),
         bool_or(f.run_at <= moment),
         (SELECT count(*) FROM named) > 0
+            -- Dispatchers that have never met a limit do not look for any.
+            OR EXISTS (
+                SELECT FROM arrived AS a
+                WHERE NOT EXISTS (SELECT FROM limit_state AS s WHERE s.limit_key = a.limit_key))
     INTO ids, news, any_due, any_named
     FROM input AS i
     LEFT JOIN fresh AS f ON f.ord = i.ord
@@ -255,7 +277,8 @@ CREATE OR REPLACE FUNCTION enqueue(
     run_at         timestamptz DEFAULT NULL,
     timeout        interval DEFAULT NULL,
     max_attempts   integer DEFAULT NULL,
-    schema_version integer DEFAULT NULL
+    schema_version integer DEFAULT NULL,
+    limit_key      text DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE sql SET search_path FROM CURRENT
     RETURN (
@@ -264,5 +287,5 @@ CREATE OR REPLACE FUNCTION enqueue(
             'type', type, 'args', args, 'key', key, 'subject', subject, 'queue', queue,
             'priority', priority, 'delay_seconds', extract(epoch FROM delay), 'run_at', run_at,
             'timeout_seconds', extract(epoch FROM timeout), 'max_attempts', max_attempts,
-            'schema_version', schema_version))) AS e
+            'schema_version', schema_version, 'limit_key', limit_key))) AS e
     );

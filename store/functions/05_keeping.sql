@@ -49,5 +49,17 @@ BEGIN ATOMIC
     WHERE NOT EXISTS (SELECT FROM job AS j WHERE j.id = c.job_id)
     UNION ALL
     SELECT j.id, 'is open and in history' FROM job AS j
-    WHERE EXISTS (SELECT FROM history AS h WHERE h.id = j.id);
+    WHERE EXISTS (SELECT FROM history AS h WHERE h.id = j.id)
+    UNION ALL
+    SELECT c.job_id, 'may run and has no place of limit ' || j.limit_key
+    FROM (SELECT job_id FROM ready UNION ALL SELECT job_id FROM claim) AS c
+    -- What makes good a cancelled job does not wait for a limit.
+    JOIN job AS j ON j.id = c.job_id AND j.limit_key IS NOT NULL AND j.compensating IS NOT TRUE
+    WHERE NOT EXISTS (SELECT FROM place AS p WHERE p.job_id = c.job_id)
+    UNION ALL
+    SELECT p.job_id, 'holds a place of limit ' || p.limit_key || ' and is not about to run'
+    FROM place AS p
+    WHERE NOT EXISTS (SELECT FROM ready AS r WHERE r.job_id = p.job_id)
+        AND NOT EXISTS (SELECT FROM claim AS c WHERE c.job_id = p.job_id)
+        AND NOT EXISTS (SELECT FROM scheduled AS s WHERE s.job_id = p.job_id);
 END;

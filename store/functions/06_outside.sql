@@ -49,6 +49,9 @@ BEGIN
                 PERFORM ring();
                 answer := 'cancel_requested';
             ELSE
+                IF it.limit_key IS NOT NULL THEN
+                    PERFORM leave_places(ARRAY[job]);
+                END IF;
                 PERFORM end_cancelled(job, moment);
                 answer := 'cancelled';
             END IF;

@@ -21,12 +21,21 @@ due AS (
     SET run_at = clock_timestamp()
     FROM gone AS g
     WHERE j.id = g.job_id
-    RETURNING j.id, j.queue, j.priority
+    RETURNING j.id, j.queue, j.priority, j.limit_key, j.run_at
+),
+due_now AS (
+    INSERT INTO ready (queue, priority, job_id)
+    SELECT d.queue, d.priority, d.id FROM due AS d WHERE d.limit_key IS NULL ORDER BY d.id
+    RETURNING job_id
+),
+-- Promotion sees to it that its limit is kept.
+due_within_limits AS (
+    INSERT INTO scheduled (run_at, job_id)
+    SELECT d.run_at, d.id FROM due AS d WHERE d.limit_key IS NOT NULL
+    RETURNING job_id
 ),
 queued AS (
-    INSERT INTO ready (queue, priority, job_id)
-    SELECT d.queue, d.priority, d.id FROM due AS d ORDER BY d.id
-    RETURNING job_id
+    SELECT job_id FROM due_now UNION ALL SELECT job_id FROM due_within_limits
 ),
 noted AS (
     INSERT INTO audit (actor, action, target, count, reason)

@@ -9,9 +9,10 @@
 --   'front' | 'lane'),
 --   lane_version (place 'lane': the job moves to the lane of its type and this version),
 --   outcome (NULL: it never started, no attempt is recorded), spent (attempts: 0 or 1), crashed
---   (0 or 1), delay (seconds), failed (whether it counts as a failure of the job), host, slot, pid,
---   started_ago (seconds), exit_reason, signal, peak_memory_bytes, cpu_seconds, failure_class (of
---   the job), error_class, error_code, error, stack (of the attempt).
+--   (0 or 1), delay (seconds), hold_limit (nobody of its limit starts before that is over), failed
+--   (whether it counts as a failure of the job), host, slot, pid, started_ago (seconds), exit_reason,
+--   signal, peak_memory_bytes, cpu_seconds, failure_class (of the job), error_class, error_code,
+--   error, stack (of the attempt).
 -- A job that somebody has asked to cancel is never run again: what would be tried again is cancelled.
 --   If it had begun and its type has an on_cancel hook, that hook is all that is left to run, once
 --   ('compensate', which is what a kill by force asks for): the job waits at the front for it, and
@@ -23,7 +24,7 @@ WITH told AS MATERIALIZED (
         outcome text, spent integer, crashed integer, delay double precision, failed boolean,
         host text, slot integer, pid integer, started_ago double precision, exit_reason text,
         signal text, peak_memory_bytes bigint, cpu_seconds double precision, failure_class text,
-        error_class text, error_code text, error text, stack text)
+        error_class text, error_code text, error text, stack text, hold_limit boolean)
 ),
 judged AS MATERIALIZED (
     SELECT
@@ -178,6 +179,25 @@ noted AS (
     FROM ended AS e
     WHERE e.outcome IS NOT NULL
 ),
+-- What is queued again keeps its place; whatever else has ended leaves it.
+left_places AS (
+    DELETE FROM place AS p
+    WHERE p.job_id = ANY(ARRAY(SELECT e.job_id FROM ended AS e WHERE e.goes_to NOT IN ('front', 'lane')))
+    RETURNING p.job_id, p.limit_key
+),
+let_in AS MATERIALIZED (
+    SELECT settle_places(array_agg(o.limit_key), array_agg(0), array_agg(o.bad), array_agg(o.hold))
+    FROM (
+        SELECT
+            l.limit_key,
+            (count(*) FILTER (WHERE e.failed))::integer AS bad,
+            max(e.delay) FILTER (WHERE e.hold_limit) AS hold
+        FROM left_places AS l
+        JOIN ended AS e ON e.job_id = l.job_id
+        GROUP BY l.limit_key
+    ) AS o
+    HAVING count(*) > 0
+),
 bells AS MATERIALIZED (
     SELECT CASE
         WHEN EXISTS (SELECT FROM lanes) THEN announce()
@@ -186,5 +206,6 @@ bells AS MATERIALIZED (
 )
 SELECT e.job_id, e.token, e.goes_to, e.before_attempt + e.spent::bigint AS attempt,
        (SELECT count(*) FROM bells) AS rung,
-       extract(epoch FROM now() - e.cancel_requested_at)::double precision AS requested_ago
+       extract(epoch FROM now() - e.cancel_requested_at)::double precision AS requested_ago,
+       (SELECT count(*) FROM let_in) AS let_in
 FROM ended AS e;

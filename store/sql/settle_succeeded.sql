@@ -46,6 +46,17 @@ keys AS (
         WHERE g.key IS NOT NULL
     ))
 ),
+-- Only once all places are left is anybody let in: `admit` counts what is held then.
+left_places AS (
+    DELETE FROM place AS p
+    WHERE p.job_id = ANY(ARRAY(SELECT g.id FROM gone AS g))
+    RETURNING p.limit_key
+),
+let_in AS MATERIALIZED (
+    SELECT settle_places(array_agg(o.limit_key), array_agg(o.n), array_agg(0), array_agg(NULL::double precision))
+    FROM (SELECT l.limit_key, count(*)::integer AS n FROM left_places AS l GROUP BY l.limit_key) AS o
+    HAVING count(*) > 0
+),
 kept AS (
     INSERT INTO history (
         id, type, queue, priority, key, subject, args, schema_version, max_attempts, attempt,
@@ -62,4 +73,4 @@ kept AS (
         %(session)s, g.token
     FROM gone AS g
 )
-SELECT g.id, g.token FROM gone AS g;
+SELECT g.id, g.token, (SELECT count(*) FROM let_in) AS let_in FROM gone AS g;

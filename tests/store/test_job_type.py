@@ -30,6 +30,9 @@ GOOD: dict[str, Any] = {
     "link": "https://admin.example/{subject}",
     "memory_bytes": 512 * 2**20,
     "cpu_seconds": 120.0,
+    "cancel": "anywhere",
+    "on_cancel": False,
+    "limit_key": "mail-provider",
 }
 
 
@@ -51,6 +54,8 @@ def test_whole_seconds_are_seconds() -> None:
     [
         ("name", ""),
         ("memory_bytes", 0),
+        ("limit_key", ""),
+        ("limit_key", "x" * 201),
         ("memory_bytes", True),
         ("memory_bytes", 2**61),
         ("cpu_seconds", 0.0),

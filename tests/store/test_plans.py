@@ -43,6 +43,7 @@ HISTORY = Scan("history", "history_id_idx")
 DUE, DUE_BY_JOB = Scan("scheduled", "scheduled_due"), Scan("scheduled", "scheduled_job")
 KEY = Scan("job_key", "job_key_pkey")
 KEY_ROW = Scan("job_key", "ctid")
+PLACE = Scan("place", "place_pkey")
 PLACES = {
     JOB, CLAIM, READY_BY_JOB, DUE_BY_JOB, Scan("blocked", "blocked_pkey"),
     Scan("dead", "dead_pkey"), Scan("session", "session_pkey"), Scan("job_type", "job_type_pkey"),
@@ -65,19 +66,19 @@ PLANS: dict[str, tuple[dict[str, Any], set[Scan]]] = {
     ),
     "settle_succeeded": (
         {"jobs": ARRAY, "tokens": ARRAY, "results": ["1"] * BATCH, "session": SESSION},
-        {CLAIM, JOB, KEY, KEY_ROW},
+        {CLAIM, JOB, KEY, KEY_ROW, PLACE},
     ),
     "settle_ended": (
         {"jobs": ARRAY, "endings": "[]"},
         # The last two of what somebody has asked to cancel, and of nothing else.
-        {CLAIM, JOB, KEY, KEY_ROW, ATTEMPT, Scan("job_type", "job_type_pkey")},
+        {CLAIM, JOB, KEY, KEY_ROW, PLACE, ATTEMPT, Scan("job_type", "job_type_pkey")},
     ),
     "mark_early": ({"session": SESSION, "jobs": ARRAY, "tokens": ARRAY}, {CLAIM}),
     "settle_missing": (
         {"jobs": ARRAY, "sessions": ARRAY, "tokens": ARRAY},
         {CLAIM, JOB, HISTORY, ATTEMPT},
     ),
-    "promote": ({"most": BATCH, "within": 10.0}, {DUE, DUE_BY_JOB, JOB}),
+    "promote": ({"most": BATCH, "within": 10.0}, {DUE, DUE_BY_JOB, JOB, PLACE}),
     "look_below": (
         {**OF_LANES, "after": [0] * len(LANES), "upto": [1] * len(LANES)},
         {READY},

@@ -38,6 +38,7 @@ def unique() -> str:
     owner="billing",
     link="https://admin.example/{subject}",
     memory="512MiB",
+    limit="mail-provider",
     cpu="2m",
 )
 def send(ctx: Context, invoice_id: int, language: str = "vi") -> str:
@@ -94,6 +95,7 @@ def test_what_is_declared_is_what_the_type_says() -> None:
         "owner": "billing",
         "link": "https://admin.example/{subject}",
         "memory_bytes": 512 * 2**20,
+        "limit_key": "mail-provider",
         "cpu_seconds": 120.0,
     }
     assert crawl.job_type.key_ttl_seconds is None
@@ -224,7 +226,7 @@ def test_options_and_arguments(conn: psycopg.Connection[tuple[Any, ...]]) -> Non
             "invoice:1842",
             "scheduled",
         ),
-        ("test_job_send", {"invoice_id": 1}, "other", 0, 3, None, None, "queued"),
+        ("test_job_send", {"invoice_id": 1}, "other", 0, 3, None, None, "blocked"),
         ("test_job_crawl", {"a": 1}, "default", 0, 1, "k", None, "queued"),
     ]
     query = "SELECT timeout_seconds, max_attempts FROM jobctl.job WHERE queue = 'other'"
