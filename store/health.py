@@ -1,29 +1,14 @@
 """The health of the schema: is every job in exactly one place, is anybody there to run it?
 
-A finding is a fact, whether it is as it should be, and what to do if it is not. Nothing is changed.
+Nothing is changed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from jobctl.store import reading
-from jobctl.store.durations import format_duration
+from jobctl.store.finding import Finding, finding
 from jobctl.store.reading import Connection
 from jobctl.store.statements import sql
-
-#: A transaction that is open for longer keeps dead rows of busy tables from being cleaned away.
-LONG_TRANSACTION = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
-
-    about: str
-    fine: bool
-    fact: str
-    advice: str = ""
 
 
 def examine(connection: Connection) -> list[Finding]:
@@ -31,9 +16,8 @@ def examine(connection: Connection) -> list[Finding]:
     (row,) = connection.execute(sql("read_health"), {}).fetchall()
     stuck = reading.stuck(connection)
     strangers = reading.unrunnable(connection)
-    age = row["oldest_transaction"]
     return [
-        Finding(
+        finding(
             "placement",
             row["misplaced"] == 0,
             "every job is in exactly one place"
@@ -41,7 +25,7 @@ def examine(connection: Connection) -> list[Finding]:
             else f"{row['misplaced']} jobs are in no place or in several: {row['examples']}",
             "this is a bug of jobctl's, or rows were changed by hand: please report it",
         ),
-        Finding(
+        finding(
             "history",
             row["partitions_ahead"],
             "partitions of history are made ahead"
@@ -49,44 +33,30 @@ def examine(connection: Connection) -> list[Finding]:
             else "no partition of history exists for the day after tomorrow",
             "the leader makes them; see whether a supervisor runs, or run jobctl migrate",
         ),
-        Finding(
+        finding(
             "supervisors",
             row["ready"] > 0,
             f"{row['supervisors']} supervisors hold a lease, {row['ready']} have a ready slot",
             "start one: jobctl run --app ...; of one that is not ready, the log says why",
         ),
-        Finding(
+        finding(
             "leader",
             row["leaders"] == 1 or row["supervisors"] == 0,
             f"{row['leaders']} of them lead",
             "one should lead within half a minute; if not, see the log for duty_failed",
         ),
-        Finding(
+        finding(
             "stuck",
             not stuck,
             f"{len(stuck)} running jobs are looked after by nobody",
             "the leader reclaims them when their lease is over; see jobctl hosts",
         ),
-        Finding(
+        finding(
             "types",
             not strangers,
             "every waiting job's type is known to a supervisor"
             if not strangers
             else "no supervisor can run " + ", ".join(str(each["type"]) for each in strangers),
             "deploy code that has them",
-        ),
-        Finding(
-            "transactions",
-            age < LONG_TRANSACTION,
-            f"the oldest transaction is {format_duration(age)} old",
-            "end it: while it is open, dead rows of busy tables cannot be cleaned away",
-        ),
-        Finding(
-            "autovacuum",
-            row["autovacuum"] and row["track_counts"],
-            "autovacuum is on"
-            if row["autovacuum"] and row["track_counts"]
-            else "autovacuum or track_counts is off",
-            "switch both on in postgresql.conf: jobctl's tables live from being vacuumed",
         ),
     ]

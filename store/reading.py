@@ -224,6 +224,13 @@ def oldest_transaction(connection: Connection) -> float:
     return seconds
 
 
+def ceilings(connection: Connection) -> Row:
+    """The `largest` ceiling of memory in bytes that a `type` declares, if any, and how many types
+    are `without` one."""
+    (row,) = _run(connection, "read_ceilings")
+    return row
+
+
 def flow(connection: Connection) -> Row:
     """How many were `enqueued`, `finished` and `died`, and how many attempts `unsuccessful`, up to
     `at`: the difference of two is a speed."""

@@ -12,10 +12,4 @@ SELECT
     (SELECT count(*) FROM session AS s
      WHERE NOT s.dead AND s.expires_at > clock_timestamp() AND s.ready > 0) AS ready,
     (SELECT count(*) FROM session AS s
-     WHERE s.leader AND NOT s.dead AND s.expires_at > clock_timestamp()) AS leaders,
-    (SELECT coalesce(extract(epoch FROM max(now() - a.xact_start)), 0)::double precision
-     FROM pg_stat_activity AS a
-     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
-         AND a.backend_type = 'client backend') AS oldest_transaction,
-    current_setting('autovacuum')::boolean AS autovacuum,
-    current_setting('track_counts')::boolean AS track_counts;
+     WHERE s.leader AND NOT s.dead AND s.expires_at > clock_timestamp()) AS leaders;

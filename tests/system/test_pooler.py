@@ -14,6 +14,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import jobctl
+from jobctl.cli import execute
 from jobctl.store.account import Account
 from jobctl.store.cluster import PORT, ROLE
 from jobctl.store.embedded import EmbeddedPostgres
@@ -99,3 +100,17 @@ def test_a_supervisor_refuses_to_work_through_a_pooler(
     assert host.process.wait(timeout=30) == 78
     (refusal,) = host.said("configuration_refused")
     assert "DSN of PostgreSQL itself" in refusal["error"]
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [("", 75), ("ignore_startup_parameters = options,extra_float_digits", 3)],
+    ids=["strict", "lenient"],
+)
+def test_doctor_says_that_a_pooler_is_between(
+    pooled: Callable[[str], str], capsys: pytest.CaptureFixture[str], more: str, code: int
+) -> None:
+    """Also where the pooler lets it in: then nothing else that it would say could be trusted."""
+    assert execute(["doctor", "--dsn", pooled(more)]) == code
+    printed = capsys.readouterr()
+    assert "DSN of PostgreSQL itself" in printed.out + printed.err

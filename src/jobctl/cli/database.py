@@ -16,6 +16,9 @@ from jobctl.store.embedded import EmbeddedPostgres
 from jobctl.store.reading import Connection
 from jobctl.supervisor.settings_sources import Loaded, find_dsn
 
+#: What PgBouncer answers to `options`, which every connection of ours has.
+_POOLERS_WORDS = "unsupported startup parameter"
+
 
 def find(loaded: Loaded) -> str:
     """The DSN. Raises Failure when none is set and the embedded server does not run."""
@@ -50,6 +53,13 @@ def connect(loaded: Loaded) -> Connection:
 def unreachable(dsn: str, error: psycopg.Error) -> Failure:
     """What to say when it does not answer."""
     where = f"at {masked(dsn)}" if dsn else "that PGHOST and its like name"
+    if _POOLERS_WORDS in str(error):
+        return Failure(
+            ExitCode.DATABASE_UNREACHABLE,
+            f"The PostgreSQL {where} is reached through a connection pooler, which refuses what "
+            f"jobctl asks for ({first_line(error)}). Supervisors and this command need the DSN of "
+            "PostgreSQL itself; applications may enqueue through the pooler.",
+        )
     return Failure(
         ExitCode.DATABASE_UNREACHABLE,
         f"The PostgreSQL {where} cannot be reached: {first_line(error)}. See whether it runs and "
