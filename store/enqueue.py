@@ -9,7 +9,7 @@ to the schema's function `enqueue_many`, in one statement.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Unpack, overload
 
 import psycopg
@@ -17,14 +17,13 @@ import psycopg
 from jobctl.store import callers
 from jobctl.store.callers import AsyncConnection, Connection
 from jobctl.store.errors import InvalidJob
+from jobctl.store.items import Chunk, chunks_of
 from jobctl.store.json_values import max_args_bytes
 from jobctl.store.new_job import AllOptions, NewJob, new_job
 
 #: What `enqueue_many` takes: `NewJob`s, or dicts with the same words, `{"type": ..., "args": ...}`.
 Jobs = Iterable[NewJob | Mapping[str, Any]]
 
-#: PostgreSQL refuses a message above 1 GiB and builds several copies of what is smaller.
-CHUNK_BYTES = 64 * 1024 * 1024
 _REFUSED_VALUE, _REFUSED_SIZE = "22023", "54000"
 
 
@@ -93,8 +92,9 @@ def enqueue_many(
 ) -> list[int] | Awaitable[list[int]]:
     """Enqueues any number of jobs, all or none, and returns their ids in order.
 
-    Set-based: tens of thousands in one statement. A key that comes twice is one job. Raises as
-    `enqueue` does, naming the position of the job that is wrong.
+    Set-based: tens of thousands in one statement. A key that comes twice is one job. With
+    `after=[item]` a job comes after one that stands before it here. Raises as `enqueue` does,
+    naming the position of the job that is wrong.
     """
     if callers.kind_of(conn).is_async:
         return _send_async(conn, _checked(jobs))
@@ -127,7 +127,7 @@ def _checked(jobs: Jobs) -> list[NewJob]:
 
 
 def _send(conn: Connection | AsyncConnection, jobs: Sequence[NewJob]) -> list[int]:
-    chunks = list(_chunks(jobs))
+    chunks = chunks_of(jobs)
     if len(chunks) > 1 and callers.commits_each(conn):
         if not isinstance(conn, psycopg.Connection):
             raise _too_large_to_commit(len(chunks))
@@ -136,12 +136,12 @@ def _send(conn: Connection | AsyncConnection, jobs: Sequence[NewJob]) -> list[in
     return _send_chunks(conn, chunks)
 
 
-def _send_chunks(conn: object, chunks: Sequence[str]) -> list[int]:
+def _send_chunks(conn: object, chunks: Sequence[Chunk]) -> list[int]:
     text = callers.in_schema("enqueue_many")
     ids: list[int] = []
     for chunk in chunks:
         try:
-            ids.extend(row[1] for row in callers.run(conn, text, _parameters(chunk)))
+            ids.extend(row[1] for row in callers.run(conn, text, _parameters(chunk.text(ids))))
         except Exception as error:  # each library has its own base class
             _explain(error)
             raise
@@ -149,7 +149,7 @@ def _send_chunks(conn: object, chunks: Sequence[str]) -> list[int]:
 
 
 async def _send_async(conn: Connection | AsyncConnection, jobs: Sequence[NewJob]) -> list[int]:
-    chunks = list(_chunks(jobs))
+    chunks = chunks_of(jobs)
     if len(chunks) > 1 and await callers.commits_each_async(conn):
         if not isinstance(conn, psycopg.AsyncConnection):
             raise _too_large_to_commit(len(chunks))
@@ -158,12 +158,14 @@ async def _send_async(conn: Connection | AsyncConnection, jobs: Sequence[NewJob]
     return await _send_chunks_async(conn, chunks)
 
 
-async def _send_chunks_async(conn: object, chunks: Sequence[str]) -> list[int]:
+async def _send_chunks_async(conn: object, chunks: Sequence[Chunk]) -> list[int]:
     text = callers.in_schema("enqueue_many")
     ids: list[int] = []
     for chunk in chunks:
         try:
-            ids.extend(row[1] for row in await callers.run_async(conn, text, _parameters(chunk)))
+            ids.extend(
+                row[1] for row in await callers.run_async(conn, text, _parameters(chunk.text(ids)))
+            )
         except Exception as error:  # each library has its own base class
             _explain(error)
             raise
@@ -176,20 +178,6 @@ def _parameters(chunk: str) -> dict[str, Any]:
 
 async def _first(ids: Awaitable[list[int]]) -> int:
     return (await ids)[0]
-
-
-def _chunks(jobs: Sequence[NewJob]) -> Iterator[str]:
-    """JSON arrays of at most CHUNK_BYTES, in order."""
-    texts: list[str] = []
-    size = 0
-    for job in jobs:
-        if texts and size + len(job.text) > CHUNK_BYTES:
-            yield f"[{','.join(texts)}]"
-            texts, size = [], 0
-        texts.append(job.text)
-        size += len(job.text) + 1
-    if texts:
-        yield f"[{','.join(texts)}]"
 
 
 def _too_large_to_commit(chunks: int) -> InvalidJob:

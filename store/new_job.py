@@ -8,11 +8,11 @@ everybody comes this way.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from json.encoder import encode_basestring_ascii
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from jobctl.store.durations import Duration, parse_duration
 from jobctl.store.errors import InvalidJob, UnstorableValue
@@ -24,6 +24,12 @@ LAST_RUN_AT = datetime(2200, 1, 1, tzinfo=UTC)
 KEY_BYTES = 1_500
 FOREVER = -1.0
 _MOST_ATTEMPTS = 2**31 - 1
+#: More than this join in steps: each parent's end writes to the one row that waits for all of them.
+MOST_PARENTS = 1_000
+_LARGEST_ID = 2**63 - 1
+
+#: What becomes of a job when one that it comes after is dead, cancelled or discarded.
+OnDead = Literal["hold", "cancel"]
 
 
 class Options(TypedDict, total=False):
@@ -38,6 +44,8 @@ class Options(TypedDict, total=False):
     timeout: Duration | None
     max_attempts: int | None
     limit: str | None
+    after: Iterable[int | NewJob] | None
+    on_dead: OnDead | None
 
 
 class AllOptions(Options, total=False):
@@ -49,12 +57,37 @@ class AllOptions(Options, total=False):
 OPTIONS = tuple(Options.__annotations__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class NewJob:
-    """A job to be enqueued. `text` is its JSON object, in ASCII."""
+    """A job to be enqueued. `text` is its JSON object, in ASCII, without what it comes after.
+
+    `after` is what it comes after: ids of jobs, and items that come before it in the same call. An
+    item is itself and no other: two with the same words are two jobs.
+    """
 
     type: str
     text: str
+    after: tuple[int | NewJob, ...] = ()
+    on_dead: OnDead | None = None
+
+    def coming_after(
+        self, parents: Iterable[int | NewJob], on_dead: OnDead | None = None
+    ) -> NewJob:
+        """Another item, which comes after these as well; `on_dead` if it says nothing itself.
+
+        Raises InvalidJob."""
+        word = self.on_dead if on_dead is None else (self.on_dead or _on_dead(on_dead))
+        return replace(self, after=_after([*self.after, *parents]), on_dead=word)
+
+    def as_item(self, parents: Sequence[int | Mapping[str, int]]) -> str:
+        """Its JSON object as `enqueue_many` takes it; `parents` is `after` as the call knows it."""
+        if not parents:
+            return self.text
+        written = ",".join(
+            int.__repr__(one) if isinstance(one, int) else f'{{"item":{one["item"]}}}'
+            for one in parents
+        )
+        return f'{self.text[:-1]},"after":[{written}],"on_dead":"{self.on_dead or "hold"}"}}'
 
 
 def new_job(
@@ -70,6 +103,8 @@ def new_job(
     timeout: Duration | None = None,
     max_attempts: int | None = None,
     limit: str | None = None,
+    after: Iterable[int | NewJob] | None = None,
+    on_dead: OnDead | None = None,
     schema_version: int | None = None,
     key_ttl_seconds: float | None = None,
     **unknown: Any,
@@ -98,13 +133,15 @@ def new_job(
             "schema_version": _whole("schema_version", schema_version, 0, NEWEST_VERSION),
             "key_ttl_seconds": None if key_ttl_seconds is None else repr(float(key_ttl_seconds)),
         }
+        word = None if on_dead is None else _on_dead(on_dead)
+        parents = () if after is None else _after(after)
     except UnstorableValue as error:
         what = f"{_shown(type)} was not enqueued: {error.what}"
         raise UnstorableValue(what, error.path, error.why) from None
     except InvalidJob as error:
         raise InvalidJob(f"{_shown(type)} was not enqueued: {error}") from None
     given = ",".join(f'"{name}":{value}' for name, value in fields.items() if value is not None)
-    return NewJob(type, f"{{{given}}}")
+    return NewJob(type, f"{{{given}}}", parents, word)
 
 
 def _refuse_unknown(options: Mapping[str, Any]) -> None:
@@ -145,6 +182,37 @@ def _whole(field: str, value: object, least: int, most: int) -> str | None:
             f"its {field} must be a whole number from {least} to {most}, not {_shown(value)}"
         )
     return int.__repr__(value)
+
+
+def _after(parents: object) -> tuple[int | NewJob, ...]:
+    if isinstance(parents, str | bytes | Mapping) or not isinstance(parents, Iterable):
+        hint = ": [id]" if isinstance(parents, int | NewJob) else ""
+        raise InvalidJob(f"its after must be a list of ids and items, not {_shown(parents)}{hint}")
+    found: dict[int, int | NewJob] = {}
+    for one in parents:
+        if isinstance(one, NewJob):
+            found[-id(one)] = one
+        elif isinstance(one, int) and not isinstance(one, bool) and 0 < one <= _LARGEST_ID:
+            found[one] = int(one)
+        else:
+            raise InvalidJob(
+                "its after must be a list of ids of jobs, and of items of the same call, not of "
+                f"{_shown(one)}"
+            )
+    if len(found) > MOST_PARENTS:
+        raise InvalidJob(
+            f"it comes after {len(found)} jobs, more than {MOST_PARENTS}: join them in steps"
+        )
+    return tuple(found.values())
+
+
+def _on_dead(word: object) -> OnDead:
+    if word not in ("hold", "cancel"):
+        raise InvalidJob(
+            f"its on_dead must be 'hold' or 'cancel', not {_shown(word)}: what becomes of it when "
+            "a job that it comes after is dead"
+        )
+    return "hold" if word == "hold" else "cancel"
 
 
 def _seconds(field: str, value: Duration) -> str:

@@ -85,7 +85,7 @@ class Attempts:
         series = self._metrics.of(claimed.queue, claimed.type)
         series.started((body["started_ns"] - claimed.claimed_ns) / 1e9)
         if body["outcome"] == "succeeded":
-            self.settler.settle(Success(claimed, body.get("result")))
+            self.settler.settle(Success(claimed, body.get("result"), body.get("steps")))
             series.ended("succeeded", seconds)
             return
         if body["outcome"] == "timeout":

@@ -13,6 +13,7 @@ from jobctl.supervisor.census import Census, Registrar
 from jobctl.supervisor.cron import Cron, Watcher
 from jobctl.supervisor.leader import Duty
 from jobctl.supervisor.leases import boottime
+from jobctl.supervisor.next_steps import NextSteps
 from jobctl.supervisor.reclaim import reclaim
 from jobctl.supervisor.settle import Settlement
 
@@ -143,6 +144,7 @@ class Housekeeping:
     async def sweep(self, link: Link) -> None:
         """A bounded number of rows a step."""
         await link.run("sweep_keys", most=LARGEST_SWEEP)
+        await link.run("sweep_edges", keep=self._keep, most=LARGEST_SWEEP)
         await link.run("sweep_attempts", keep=self._keep, most=LARGEST_SWEEP)
         await link.run("sweep_sessions")
         await link.run("sweep_lanes")
@@ -197,6 +199,8 @@ def all_duties(fleet: Fleetwide, cron: Cron, lease: float, history_keep: float) 
     return [
         Duty("cron", CRON_SECONDS, cron.step),
         Duty("reap", min(5.0, lease / 4), reaper.step),
+        # Before history is dropped: what has succeeded is read there.
+        Duty("next_steps", 60.0, NextSteps().step),
         Duty("partitions", 3600.0, housekeeping.partitions),
         Duty("promote", 10.0, promote),
         Duty("limits", 10.0, mend_limits),

@@ -13,6 +13,7 @@ from jobctl.workerproc.frames import FrameError
 #: Beyond what the slot's own limits allow, with room for their being raised.
 TEXT_LIMIT: Final = 256 * 1024
 RESULT_LIMIT: Final = 4 * 1024 * 1024
+STEPS_LIMIT: Final = 4 * 1024 * 1024
 LONGEST_SECONDS: Final = 101 * 366 * 86_400.0
 
 _TEXTS = ("error_class", "error_code", "error", "stack", "why")
@@ -44,6 +45,10 @@ def check_ending(body: dict[str, Any], token: int, not_before_ns: int, now_ns: i
     for name in ("permanent", "hook_failed", "hold_limit"):
         if not isinstance(body.get(name, False), bool):
             raise FrameError(f"{name} is neither true nor false")
+    if body.get("steps") is not None:
+        _check_text("steps", body["steps"], STEPS_LIMIT)
+        if outcome != "succeeded":
+            raise FrameError(f"an attempt ended as {outcome} with next steps")
     if outcome == "snoozed" and body.get("snooze_seconds") is None:
         raise FrameError("an attempt was snoozed without saying for how long")
 

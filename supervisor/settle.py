@@ -22,7 +22,10 @@ from typing import Any, Protocol
 import psycopg
 from psycopg import errors
 
+from jobctl.store.errors import InvalidJob
+from jobctl.store.json_values import max_args_bytes
 from jobctl.store.link import Link, Unreachable
+from jobctl.store.texts import TEXT_LIMIT, redact, storable
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.outcomes import Ending
@@ -33,16 +36,20 @@ LARGEST_BATCH = 500
 LOCKED_SECONDS = 0.05
 #: What PostgreSQL refuses for its own reasons (a full disk, a lock, a switch-over) is tried again.
 REFUSED_SECONDS = 1.0
+#: The class of a failure that is of what the handler enqueued with ctx.enqueue.
+UNSTORABLE_STEP = "unstorable_step"
 #: A delay that is longer, or none at all, becomes this when an ending cannot be stored as it is.
 PLAIN_DELAY_SECONDS = 86_400.0
 
 
 @dataclass(slots=True, eq=False)
 class Success:
-    """The handler returned; `result` is JSON text, checked where it was made."""
+    """The handler returned; `result` is JSON text, checked where it was made. `steps` is what it
+    has enqueued for now: a JSON array as `enqueue_many` takes it, a stranger's word."""
 
     claimed: Claimed
     result: str | None = None
+    steps: str | None = None
     tries: int = 0  # how often it had to step aside; the settler's own
 
 
@@ -86,6 +93,7 @@ class Settler:
         self._aside: list[tuple[float, int, Settlement]] = []  # by the loop's clock
         self._order = count()  # of two that are due at once
         self._held: set[tuple[int, int]] = set()
+        self._most_args_bytes = _most_args_bytes()
         self._alarm = Alarm()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -128,8 +136,8 @@ class Settler:
 
     async def _write(self, batch: Sequence[Settlement]) -> None:
         """Returns when each is written, known to be lost, or stands aside."""
-        successes = sorted((one for one in batch if isinstance(one, Success)), key=_session)
-        for _, group in groupby(successes, key=_session):
+        successes = sorted((one for one in batch if isinstance(one, Success)), key=_kind)
+        for _, group in groupby(successes, key=_kind):
             await self._write_for_sure(list(group), self._write_successes)
         others = [one for one in batch if isinstance(one, Other)]
         if others:
@@ -151,15 +159,19 @@ class Settler:
             return
 
     async def _write_apart(self, batch: Sequence[Settlement], write: _Write) -> None:
-        """As `write`, but a row that cannot be stored does not take its neighbours along."""
+        """As `write`, but a row that cannot be stored does not take its neighbours along, nor one
+        whose steps have to wait for somebody's open transaction."""
         if not batch:
             return
         try:
             await self._write_with_history(batch, write)
         except (psycopg.Error, ValueError) as error:
-            if not _is_about_a_row(error):
+            waits = isinstance(error, errors.LockNotAvailable) and _has_steps(batch[0])
+            if not waits and not _is_about_a_row(error):
                 raise
-            if len(batch) == 1:
+            if len(batch) == 1 and waits:
+                self._step_aside(batch[0], LOCKED_SECONDS)
+            elif len(batch) == 1:
                 await self._write_plainly(batch[0], error)
             else:
                 half = len(batch) // 2
@@ -181,7 +193,7 @@ class Settler:
         """The same end in words that any database can keep."""
         self._observer.on_unstorable(bad, _sentence(error))
         try:
-            await self._write_with_history([_plain(bad)], self._write_others)
+            await self._write_with_history([_plain(bad, error)], self._write_others)
         except (psycopg.Error, ValueError) as again:
             if not _is_about_a_row(again):
                 raise
@@ -195,6 +207,8 @@ class Settler:
             jobs=[one.claimed.job_id for one in batch],
             tokens=[one.claimed.token for one in batch],
             results=[one.result if isinstance(one, Success) else None for one in batch],
+            steps=[one.steps if isinstance(one, Success) else None for one in batch],
+            most_bytes=self._most_args_bytes,
             session=batch[0].claimed.session_id,
         )
         done = {(row[0], row[1]) for row in rows}
@@ -271,12 +285,25 @@ class Settler:
         heappush(self._aside, (due, next(self._order), one))
 
 
+def _most_args_bytes() -> int | None:
+    """Of a step: what its slot, which has this environment, allows."""
+    try:
+        return max_args_bytes()
+    except InvalidJob:  # the slot says so, to whoever enqueues
+        return None
+
+
 def _key(one: Settlement) -> tuple[int, int]:
     return one.claimed.session_id, one.claimed.token
 
 
-def _session(one: Settlement) -> int:
-    return one.claimed.session_id
+def _kind(one: Success) -> tuple[int, bool]:
+    """What goes into one statement. Steps apart: they may have to wait, or be refused."""
+    return one.claimed.session_id, one.steps is not None
+
+
+def _has_steps(one: Settlement) -> bool:
+    return isinstance(one, Success) and one.steps is not None
 
 
 def _is_about_a_row(error: Exception) -> bool:
@@ -287,7 +314,7 @@ def _is_about_a_row(error: Exception) -> bool:
     return state[:2] in ("22", "23", "54")  # data, integrity, limits
 
 
-def _plain(bad: Settlement) -> Other:
+def _plain(bad: Settlement, error: Exception) -> Other:
     """How it ended, without anything that came from the handler."""
     claimed = bad.claimed
     if isinstance(bad, Success):
@@ -295,6 +322,9 @@ def _plain(bad: Settlement) -> Other:
         ending.failed = True
         ending.failure_class = ending.error_class = "unstorable_result"
         ending.error = "The job succeeded, but PostgreSQL could not store its result."
+        if bad.steps is not None:
+            ending.failure_class = ending.error_class = UNSTORABLE_STEP
+            ending.error = _of_steps(error)
         return Other(claimed, ending)
     old = bad.ending
     ending = Ending(
@@ -307,6 +337,17 @@ def _plain(bad: Settlement) -> Other:
         ending.failure_class = ending.error_class = "unstorable_result"
         ending.error = "The attempt failed, but PostgreSQL could not store its error."
     return Other(claimed, ending)
+
+
+def _of_steps(error: Exception) -> str:
+    if isinstance(error, errors.InvalidParameterValue) and error.diag.message_primary:
+        # Our own sentence, of enqueue_many.
+        why = storable(redact(error.diag.message_primary), TEXT_LIMIT)
+        return f"The handler returned, but of what it had enqueued with ctx.enqueue {why}"
+    return (
+        "The handler returned, but PostgreSQL could not store what it had enqueued with "
+        "ctx.enqueue, or its result."
+    )
 
 
 def _sentence(error: BaseException) -> str:

@@ -80,9 +80,10 @@ class Attempts:
             if how["outcome"] == "cancelled":
                 how = self._compensate(job, declared, context, arguments, how)
             return _ended(job, started_ns, how)
-        if result is None:
+        steps = context._steps.end("the handler of this job has returned")
+        if result is None and steps is None:
             return frames.pack_done(Done(job.token, started_ns, monotonic_ns()))
-        return _ended(job, started_ns, _with_result(result))
+        return _ended(job, started_ns, _with_result(result, steps))
 
     def on_signal(self, signum: int, frame: FrameType | None) -> None:
         """The signal handler: the soft time-out has come, or somebody has cancelled.
@@ -108,6 +109,7 @@ class Attempts:
         """Runs the type's hook, if it has one; the job is cancelled whatever comes of that."""
         if declared.on_cancel is None:
             return how
+        context._steps.end("a job that is cancelled has no next steps")
         if context.cancellation is not None:
             context.cancellation.is_over = context.cancellation.requested_before = True
         try:
@@ -193,9 +195,10 @@ def _unrunnable(job: Job, started_ns: int, why: str) -> bytes:
     return _ended(job, started_ns, {"outcome": "unrunnable", "why": why})
 
 
-def _with_result(result: Any) -> dict[str, Any]:
+def _with_result(result: Any, steps: str | None) -> dict[str, Any]:
     try:
-        return {"outcome": "succeeded", "result": result_text(result)}
+        written = None if result is None else result_text(result)
+        return {"outcome": "succeeded", "result": written, "steps": steps}
     except BaseException as error:  # a stranger's object may raise anything while it is read
         return {**_failure(error), "error_class": UNSTORABLE_RESULT, "permanent": True}
 

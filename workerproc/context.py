@@ -1,18 +1,20 @@
 """What a handler knows about the attempt that it is: its first argument, `ctx`.
 
-Facts only, fixed when the attempt begins, save that somebody may want it to end. Time is monotonic:
-`deadline` can be compared with `time.monotonic()` and with nothing else.
+Facts, fixed when the attempt begins, save that somebody may want it to end; and what is to come of
+it. Time is monotonic: `deadline` can be compared with `time.monotonic()` and with nothing else.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
+from jobctl.store.new_job import AllOptions, NewJob, new_job
 from jobctl.workerproc.cancellation import Cancellation
+from jobctl.workerproc.steps import Steps
 
 _LOGGER = logging.getLogger("jobctl.job")
 
@@ -58,6 +60,10 @@ class Context:
     token: Token = _NO_TOKEN
     deadline: float = float("inf")
     cancellation: Cancellation | None = field(default=None, repr=False, compare=False)
+    _steps: Steps = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_steps", Steps(self.job_id))
 
     @property
     def cancelled(self) -> bool:
@@ -82,6 +88,31 @@ class Context:
     def remaining(self) -> float:
         """Seconds until the hard deadline, never negative: meant for every client's time-out."""
         return max(0.0, self.deadline - monotonic())
+
+    def enqueue(
+        self,
+        type: str | NewJob,
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[AllOptions],
+    ) -> NewJob:
+        """Enqueues a next step: it exists from the moment in which this job has succeeded.
+
+        Takes what `jobctl.enqueue` takes, or an item (`send_invoice.item(...)`), and returns the
+        item: another can come after it (`after=[item]`). If this attempt fails, is killed or has
+        lost its claim, nothing of it was ever there, and the next attempt begins anew. At most
+        1,000 steps, and 1 MiB. Raises InvalidJob.
+        """
+        item = type if isinstance(type, NewJob) else new_job(type, args, **options)
+        return self.enqueue_all([item])[0]
+
+    def enqueue_all(self, items: Sequence[NewJob]) -> list[NewJob]:
+        """The same for several, all or none."""
+        return self._steps.add(items)
+
+    @property
+    def steps(self) -> tuple[NewJob, ...]:
+        """What was enqueued so far for when this job succeeds."""
+        return self._steps.items
 
     @property
     def log(self) -> JobLog:

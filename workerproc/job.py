@@ -40,8 +40,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Handler = Callable[Concatenate[Context, P], R]
 
-#: Words of `enqueue` that a handler's parameter cannot have; some are not in use yet.
-RESERVED = (*OPTIONS, "after", "on_dead")
+#: Words of `enqueue` that a handler's parameter cannot have.
+RESERVED = OPTIONS
 _DEFAULT_RETRY = Retry()
 _Kind = inspect.Parameter
 
@@ -84,18 +84,22 @@ class Job(Generic[P, R]):
     @overload
     def enqueue(self, conn: Connection, /, **options_and_args: Any) -> int: ...
     @overload
+    def enqueue(self, conn: Context, /, **options_and_args: Any) -> NewJob: ...
+    @overload
     def enqueue(self, conn: AsyncConnection, /, **options_and_args: Any) -> Awaitable[int]: ...
     def enqueue(
-        self, conn: Connection | AsyncConnection, /, **options_and_args: Any
-    ) -> int | Awaitable[int]:
+        self, conn: Connection | AsyncConnection | Context, /, **options_and_args: Any
+    ) -> int | Awaitable[int] | NewJob:
         """Enqueues a job of this type in the caller's transaction and returns its id.
 
-        With an async connection the id has to be awaited. `key`, `subject`, `queue`, `priority`,
-        `delay`, `run_at`, `timeout` and `max_attempts` are options, everything else is an argument
-        of the handler. Raises TypeError when the arguments are not the handler's, InvalidJob for
-        other mistakes; nothing was sent then.
+        With an async connection the id has to be awaited; with a handler's `ctx` the job is a next
+        step, and its item is returned: see `Context.enqueue`. `key`, `subject`, `queue`,
+        `priority`, `delay`, `run_at`, `timeout`, `max_attempts`, `after` and `on_dead` are options,
+        everything else is an argument of the handler. Raises TypeError when the arguments are not
+        the handler's, InvalidJob for other mistakes; nothing was sent then.
         """
-        return enqueue_one(conn, self.item(**options_and_args))
+        item = self.item(**options_and_args)
+        return conn.enqueue(item) if isinstance(conn, Context) else enqueue_one(conn, item)
 
     async def aenqueue(self, conn: AsyncConnection, /, **options_and_args: Any) -> int:
         """`enqueue`, for those who like to see that a coroutine is one."""

@@ -4,6 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from jobctl.store.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
 from jobctl.store.errors import InvalidJob, JobctlError, SchemaError, UnstorableValue
+from jobctl.workerproc.chain import chain
 from jobctl.workerproc.context import Context, Token
 from jobctl.workerproc.cron import cron
 from jobctl.workerproc.errors import (
@@ -43,6 +44,7 @@ __all__ = [
     "__version__",
     "aenqueue",
     "aenqueue_many",
+    "chain",
     "cron",
     "enqueue",
     "enqueue_many",

@@ -2,9 +2,11 @@
 
 -- Every job enters here, from whatever language. `jobs` is an array of objects with the fields
 -- type, args, key, subject, queue, priority, delay_seconds, run_at, timeout_seconds, max_attempts,
--- schema_version, key_ttl_seconds ('forever' is -1), limit_key. One row back for each, in order: the job's id,
--- and whether it is new (an existing key gives the first job's id). `max_args_bytes` is the most that
--- one job's args may have; the setting jobctl.max_args_bytes, then 64 KiB, if it is not given.
+-- schema_version, key_ttl_seconds ('forever' is -1), limit_key, after, on_dead. One row back for each, in
+-- order: the job's id, and whether it is new (an existing key gives the first job's id, and nothing of that job
+-- changes). `after` is an array: ids of jobs, or {"item": n} for the n-th of this call, which comes before
+-- it; `on_dead` is 'hold' or 'cancel'. `max_args_bytes` is the most that one job's args may have; the
+-- setting jobctl.max_args_bytes, then 64 KiB, if it is not given.
 CREATE OR REPLACE FUNCTION enqueue_many(jobs jsonb, max_args_bytes integer DEFAULT NULL)
     RETURNS TABLE (ord bigint, job_id bigint, created boolean)
     -- A session plans this once, perhaps while the tables are empty: with `LIMIT 1` below and no
@@ -13,16 +15,19 @@ CREATE OR REPLACE FUNCTION enqueue_many(jobs jsonb, max_args_bytes integer DEFAU
 AS $$
 #variable_conflict use_column
 DECLARE
-    known       constant text[] := '{type,args,key,subject,queue,priority,delay_seconds,run_at,timeout_seconds,max_attempts,schema_version,key_ttl_seconds,limit_key}';
+    known       constant text[] := '{type,args,key,subject,queue,priority,delay_seconds,run_at,timeout_seconds,max_attempts,schema_version,key_ttl_seconds,limit_key,after,on_dead}';
     -- A setting that a transaction has set and ended is '', not NULL.
     limit_bytes constant integer := coalesce(
         max_args_bytes, nullif(current_setting('jobctl.max_args_bytes', true), '')::integer, 65536);
     moment      constant timestamptz := clock_timestamp();
+    most_parents constant integer := 1000;
     wrong       record;
     ids         bigint[];
     news        boolean[];
+    own         boolean[];      -- those, and what a call within this one has made
     any_due     boolean;
     any_named   boolean;
+    any_after   boolean;
 BEGIN
     IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'jobs must be a JSON array of objects' USING ERRCODE = 'invalid_parameter_value';
@@ -35,7 +40,7 @@ BEGIN
         type text, args jsonb, key text, subject text, queue text, priority integer,
         delay_seconds double precision, run_at timestamptz, timeout_seconds double precision,
         max_attempts integer, schema_version integer, key_ttl_seconds double precision,
-            limit_key text)
+            limit_key text, after jsonb, on_dead text)
     CROSS JOIN LATERAL (
         SELECT CASE
             WHEN jsonb_typeof(a.item) <> 'object' THEN 'it must be a JSON object, not ' || jsonb_typeof(a.item)
@@ -68,6 +73,29 @@ BEGIN
             -- Later it would be an ending that cannot be written.
             WHEN NOT (r.key_ttl_seconds = -1 OR (r.key_ttl_seconds >= 0 AND r.key_ttl_seconds <= 3155760000))
                 THEN 'its key_ttl must be 0 to 100 years, or -1 for ever'
+            WHEN r.on_dead NOT IN ('hold', 'cancel')
+                THEN 'its on_dead must be hold or cancel, which says what becomes of it when a job that it '
+                     'comes after is dead'
+            WHEN r.after IS NULL THEN NULL
+            WHEN jsonb_typeof(r.after) <> 'array'
+                THEN 'its after must be an array of ids, not ' || jsonb_typeof(r.after)
+            WHEN jsonb_array_length(r.after) > most_parents
+                THEN format('it comes after %s jobs, more than %s: join them in steps', jsonb_array_length(r.after),
+                            most_parents)
+            ELSE (
+                SELECT format('its after must hold ids of jobs, or {"item": n} for the n-th job of this call, '
+                              'which comes before it, not %s', left(p.item::text, 40))
+                FROM jsonb_array_elements(r.after) AS p (item)
+                WHERE NOT coalesce(CASE jsonb_typeof(p.item)
+                    WHEN 'number' THEN p.item::numeric = trunc(p.item::numeric)
+                        AND p.item::numeric BETWEEN 1 AND 9223372036854775807
+                    WHEN 'object' THEN p.item - 'item' = '{}' AND CASE jsonb_typeof(p.item -> 'item')
+                        WHEN 'number' THEN (p.item -> 'item')::numeric = trunc((p.item -> 'item')::numeric)
+                            AND (p.item -> 'item')::numeric BETWEEN 1 AND a.ord - 1
+                    END
+                END, false)
+                LIMIT 1
+            )
         END AS why
     ) AS w
     WHERE w.why IS NOT NULL
@@ -124,13 +152,14 @@ BEGIN
                 WHEN t.name IS NOT NULL THEN t.key_ttl_seconds
                 ELSE 86400
             END AS ttl_seconds,
+            coalesce(jsonb_array_length(r.after), 0) > 0 AS comes_after,
             nextval(pg_get_serial_sequence('job', 'id')) AS new_id
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS a (item, ord)
         CROSS JOIN LATERAL jsonb_to_record(a.item) AS r (
             type text, args jsonb, key text, subject text, queue text, priority integer,
             delay_seconds double precision, run_at timestamptz, timeout_seconds double precision,
             max_attempts integer, schema_version integer, key_ttl_seconds double precision,
-            limit_key text)
+            limit_key text, after jsonb)
         LEFT JOIN LATERAL (SELECT * FROM job_type AS o WHERE o.name = r.type LIMIT 1) AS t ON true
     ),
     -- The first of each key in this call speaks for it. A key that somebody holds is not locked:
@@ -183,23 +212,30 @@ BEGIN
         INSERT INTO ready (queue, priority, job_id)
         SELECT f.queue, f.priority, f.new_id
         FROM fresh AS f
-        WHERE f.run_at <= moment AND f.limit_key IS NULL
+        WHERE f.run_at <= moment AND f.limit_key IS NULL AND NOT f.comes_after
         ORDER BY f.ord
     ),
     -- Not let in here: that would take a lock, and the caller's transaction may be a long one.
     waiting AS (
         INSERT INTO blocked (job_id, reason, limit_key, priority, seq)
         SELECT o.new_id, 'limit', o.limit_key, o.priority, nextval('ready_seq')
-        FROM (SELECT * FROM fresh AS f WHERE f.run_at <= moment AND f.limit_key IS NOT NULL ORDER BY f.ord) AS o
+        FROM (
+            SELECT *
+            FROM fresh AS f
+            WHERE f.run_at <= moment AND f.limit_key IS NOT NULL AND NOT f.comes_after
+            ORDER BY f.ord
+        ) AS o
     ),
     arrived AS (
         INSERT INTO limit_arrival (limit_key)
-        SELECT DISTINCT f.limit_key FROM fresh AS f WHERE f.run_at <= moment AND f.limit_key IS NOT NULL
+        SELECT DISTINCT f.limit_key
+        FROM fresh AS f
+        WHERE f.run_at <= moment AND f.limit_key IS NOT NULL AND NOT f.comes_after
         RETURNING limit_arrival.limit_key
     ),
     later AS (
         INSERT INTO scheduled (run_at, job_id)
-        SELECT f.run_at, f.new_id FROM fresh AS f WHERE f.run_at > moment
+        SELECT f.run_at, f.new_id FROM fresh AS f WHERE f.run_at > moment AND NOT f.comes_after
     ),
     named AS (
         INSERT INTO queue_seen (name)
@@ -211,13 +247,14 @@ BEGIN
     SELECT
         array_agg(coalesce(f.new_id, h.job_id) ORDER BY i.ord),
         array_agg(f.new_id IS NOT NULL ORDER BY i.ord),
-        bool_or(f.run_at <= moment),
+        bool_or(f.run_at <= moment AND NOT f.comes_after),
         (SELECT count(*) FROM named) > 0
             -- Dispatchers that have never met a limit do not look for any.
             OR EXISTS (
                 SELECT FROM arrived AS a
-                WHERE NOT EXISTS (SELECT FROM limit_state AS s WHERE s.limit_key = a.limit_key))
-    INTO ids, news, any_due, any_named
+                WHERE NOT EXISTS (SELECT FROM limit_state AS s WHERE s.limit_key = a.limit_key)),
+        bool_or(f.comes_after)
+    INTO ids, news, any_due, any_named, any_after
     FROM input AS i
     LEFT JOIN fresh AS f ON f.ord = i.ord
     LEFT JOIN held AS h ON h.type = i.type AND h.key = i.key;
@@ -242,26 +279,47 @@ BEGIN
         PERFORM ring();
     END IF;
 
-    -- Its time came to be over, or it was swept, between the two: it is our turn for what is left.
+    -- Its time came to be over, or it was swept, between the two: it is our turn for what is left. What
+    -- that comes after is known by its id now, or is left as well and has another number.
     IF array_position(ids, NULL) IS NOT NULL THEN
-        RETURN QUERY
-            WITH left_over AS MATERIALIZED (
-                SELECT array_agg(n.ord ORDER BY n.ord) AS ords,
-                       jsonb_agg(jobs -> (n.ord::integer - 1) ORDER BY n.ord) AS jobs
-                FROM unnest(ids) WITH ORDINALITY AS n (id, ord)
-                WHERE n.id IS NULL
-            )
-            SELECT n.ord, n.id, n.created
-            FROM unnest(ids, news) WITH ORDINALITY AS n (id, created, ord)
-            WHERE n.id IS NOT NULL
-            UNION ALL
-            SELECT l.ords[e.ord], e.job_id, e.created
+        WITH left_over AS MATERIALIZED (
+            SELECT n.ord, jobs -> (n.ord::integer - 1) AS item
+            FROM unnest(ids) WITH ORDINALITY AS n (id, ord)
+            WHERE n.id IS NULL
+        ),
+        again AS MATERIALIZED (
+            SELECT
+                array_agg(l.ord ORDER BY l.ord) AS ords,
+                jsonb_agg(l.item || CASE WHEN jsonb_typeof(l.item -> 'after') = 'array' THEN jsonb_build_object(
+                    'after', (
+                        SELECT coalesce(jsonb_agg(CASE
+                            WHEN jsonb_typeof(p.item) <> 'object' THEN p.item
+                            WHEN ids[(p.item ->> 'item')::integer] IS NOT NULL
+                                THEN to_jsonb(ids[(p.item ->> 'item')::integer])
+                            ELSE jsonb_build_object('item', (
+                                SELECT count(*) FROM left_over AS o WHERE o.ord <= (p.item ->> 'item')::integer))
+                        END), '[]')
+                        FROM jsonb_array_elements(l.item -> 'after') AS p (item)))
+                    ELSE '{}' END ORDER BY l.ord) AS jobs
             FROM left_over AS l
-            CROSS JOIN LATERAL enqueue_many(l.jobs, limit_bytes) AS e
-            ORDER BY 1;
-        RETURN;
+        ),
+        came AS MATERIALIZED (
+            SELECT a.ords[e.ord] AS ord, e.job_id, e.created
+            FROM again AS a
+            CROSS JOIN LATERAL enqueue_many(a.jobs, limit_bytes) AS e
+        )
+        SELECT array_agg(coalesce(n.id, c.job_id) ORDER BY n.ord), array_agg(coalesce(c.created, n.created) ORDER BY n.ord)
+        INTO ids, own
+        FROM unnest(ids, news) WITH ORDINALITY AS n (id, created, ord)
+        LEFT JOIN came AS c ON c.ord = n.ord;
+    ELSE
+        own := news;
     END IF;
-    RETURN QUERY SELECT n.ord, n.id, n.created FROM unnest(ids, news) WITH ORDINALITY AS n (id, created, ord);
+    -- Those of this very call: a call within it has held its own.
+    IF any_after THEN
+        PERFORM hold_steps(jobs, ids, news);
+    END IF;
+    RETURN QUERY SELECT n.ord, n.id, n.created FROM unnest(ids, own) WITH ORDINALITY AS n (id, created, ord);
 END
 $$;
 
@@ -278,7 +336,9 @@ CREATE OR REPLACE FUNCTION enqueue(
     timeout        interval DEFAULT NULL,
     max_attempts   integer DEFAULT NULL,
     schema_version integer DEFAULT NULL,
-    limit_key      text DEFAULT NULL
+    limit_key      text DEFAULT NULL,
+    after          bigint[] DEFAULT NULL,
+    on_dead        text DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE sql SET search_path FROM CURRENT
     RETURN (
@@ -287,5 +347,6 @@ CREATE OR REPLACE FUNCTION enqueue(
             'type', type, 'args', args, 'key', key, 'subject', subject, 'queue', queue,
             'priority', priority, 'delay_seconds', extract(epoch FROM delay), 'run_at', run_at,
             'timeout_seconds', extract(epoch FROM timeout), 'max_attempts', max_attempts,
-            'schema_version', schema_version, 'limit_key', limit_key))) AS e
+            'schema_version', schema_version, 'limit_key', limit_key,
+            'after', after, 'on_dead', on_dead))) AS e
     );

@@ -16,7 +16,8 @@ SELECT
     j.failure_class, j.last_error_code, j.last_error, j.first_failed_at, j.last_failed_at,
     w.because IS NOT NULL AS stuck,
     w.because AS stuck_because,
-    d.dead_since
+    d.dead_since,
+    CASE WHEN b.job_id IS NOT NULL THEN b.waits_for END AS waits_for
 FROM job AS j
 LEFT JOIN ready AS r ON r.job_id = j.id
 LEFT JOIN scheduled AS s ON s.job_id = j.id
@@ -38,6 +39,22 @@ CROSS JOIN LATERAL (
 ) AS p
 CROSS JOIN LATERAL (
     SELECT CASE
+        -- What it comes after is dead, or has ended and will never succeed.
+        WHEN b.waits_for > 0 THEN (
+            SELECT format('job %s, which it comes after, %s', e.parent, CASE
+                WHEN x.job_id IS NOT NULL THEN 'is dead'
+                ELSE coalesce('was ' || f.state, 'did not succeed and is forgotten')
+            END)
+            FROM job_edge AS e
+            LEFT JOIN job AS o ON o.id = e.parent
+            LEFT JOIN dead AS x ON x.job_id = e.parent
+            LEFT JOIN LATERAL (
+                SELECT h.state FROM history AS h WHERE h.id = e.parent LIMIT 1
+            ) AS f ON true
+            WHERE e.child = b.job_id AND e.met_at IS NULL AND f.state IS DISTINCT FROM 'succeeded'
+                AND (x.job_id IS NOT NULL OR o.id IS NULL)
+            LIMIT 1
+        )
         WHEN c.job_id IS NULL THEN NULL
         WHEN c.deadline_at < now() THEN 'past its deadline and grace'
         WHEN n.id IS NULL OR n.dead THEN 'its supervisor is gone'
@@ -50,7 +67,7 @@ SELECT
     h.attempt, coalesce(h.max_attempts, t.max_attempts, 5), h.crashes, h.run_at, h.created_at,
     h.started_at, h.finished_at, NULL, NULL, h.cancel_requested_at, h.progress, h.result,
     h.failure_class, h.last_error_code, h.last_error, h.first_failed_at, h.last_failed_at,
-    false, NULL, NULL
+    false, NULL, NULL, NULL
 FROM history AS h
 LEFT JOIN job_type AS t ON t.name = h.type;
 
@@ -59,3 +76,8 @@ CREATE OR REPLACE VIEW attempts AS
 SELECT job_id, attempt, outcome, host, slot, pid, started_at, ended_at, exit_reason, signal,
        peak_memory_bytes, cpu_seconds, error_class, error_code, error, stack, progress
 FROM attempt;
+
+-- Which job comes after which; `met_at`: since when the child does not wait for this parent any more.
+CREATE OR REPLACE VIEW edges AS
+SELECT parent, child, on_dead, met_at, created_at
+FROM job_edge;

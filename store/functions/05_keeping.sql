@@ -61,5 +61,12 @@ BEGIN ATOMIC
     FROM place AS p
     WHERE NOT EXISTS (SELECT FROM ready AS r WHERE r.job_id = p.job_id)
         AND NOT EXISTS (SELECT FROM claim AS c WHERE c.job_id = p.job_id)
-        AND NOT EXISTS (SELECT FROM scheduled AS s WHERE s.job_id = p.job_id);
+        AND NOT EXISTS (SELECT FROM scheduled AS s WHERE s.job_id = p.job_id)
+    UNION ALL
+    SELECT b.job_id, 'waits for ' || b.waits_for || ' jobs and comes after ' || e.unmet || ' that have not succeeded'
+    FROM blocked AS b
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS unmet FROM job_edge AS e WHERE e.child = b.job_id AND e.met_at IS NULL
+    ) AS e
+    WHERE b.reason = 'parents' AND (b.waits_for <> e.unmet OR b.waits_for = 0);
 END;

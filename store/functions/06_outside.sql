@@ -140,6 +140,7 @@ DECLARE
     job    bigint;
     it     record;
     done   bigint[] := '{}';
+    over   bigint[] := '{}';
 BEGIN
     IF force_after < interval '0' OR force_after > interval '1000 years' THEN
         RAISE EXCEPTION 'force_after must be 0 or more, not %', force_after
@@ -154,8 +155,14 @@ BEGIN
         IF it.changed THEN
             done := done || job;
         END IF;
+        IF it.changed AND it.answer = 'cancelled' THEN
+            over := over || job;
+        END IF;
         RETURN QUERY SELECT job, it.answer, it.changed;
     END LOOP;
+    IF over <> '{}' THEN
+        PERFORM cancel_children(over);  -- what was to be cancelled with them
+    END IF;
     IF cardinality(done) > 0 THEN
         INSERT INTO audit (actor, action, target, count, reason)
         VALUES (

@@ -31,6 +31,7 @@ SELECT
     last_failed_at,
     stuck,
     stuck_because,
-    dead_since
+    dead_since,
+    waits_for
 FROM jobs
 WHERE id = ANY(%(ids)s::bigint[]);

@@ -203,9 +203,18 @@ bells AS MATERIALIZED (
         WHEN EXISTS (SELECT FROM lanes) THEN announce()
         WHEN EXISTS (SELECT FROM ended WHERE goes_to IN ('front', 'lane')) THEN ring()
     END
+),
+-- What was to be cancelled when one of these never succeeds; asked only if there is an edge.
+let_down AS MATERIALIZED (
+    SELECT cancel_children(array_agg(DISTINCT d.parent))
+    FROM job_edge AS d
+    WHERE d.parent = ANY(ARRAY(SELECT e.job_id FROM ended AS e WHERE e.goes_to IN ('dead', 'cancelled')))
+        AND d.on_dead = 'cancel' AND d.met_at IS NULL
+    HAVING count(*) > 0
 )
 SELECT e.job_id, e.token, e.goes_to, e.before_attempt + e.spent::bigint AS attempt,
        (SELECT count(*) FROM bells) AS rung,
        extract(epoch FROM now() - e.cancel_requested_at)::double precision AS requested_ago,
-       (SELECT count(*) FROM let_in) AS let_in
+       (SELECT count(*) FROM let_in) AS let_in,
+       (SELECT count(*) FROM let_down) AS let_down
 FROM ended AS e;

@@ -5,11 +5,15 @@
 --   plan that was made while the tables were empty would walk one of them from end to end, for as
 --   long as the connection lives.
 -- Parameters: jobs, tokens, results (arrays of the same length; a result is JSON text or NULL, and
---   parsed by itself: one job's text cannot pass for another's), session.
+--   parsed by itself: one job's text cannot pass for another's), session; steps (likewise: what each has
+--   enqueued for when it succeeds, a JSON array or NULL; what PostgreSQL refuses of it fails the batch),
+--   most_bytes (of the args of one of those).
+-- What comes after these jobs is let go: release_children, asked only if there is an edge. History is
+--   written before: a step may come after any of them.
 WITH mine AS MATERIALIZED (
-    SELECT a.job_id, a.token, a.result, c.started_at
-    FROM unnest(%(jobs)s::bigint[], %(tokens)s::bigint[], %(results)s::text[])
-        AS a (job_id, token, result)
+    SELECT a.job_id, a.token, a.result, a.steps, c.started_at
+    FROM unnest(%(jobs)s::bigint[], %(tokens)s::bigint[], %(results)s::text[], %(steps)s::text[])
+        AS a (job_id, token, result, steps)
     CROSS JOIN LATERAL (
         SELECT coalesce(o.started_at, o.claimed_at) AS started_at
         FROM claim AS o
@@ -29,7 +33,7 @@ gone AS (
     DELETE FROM job AS j
     USING mine AS m
     WHERE j.id = m.job_id AND j.id = ANY(%(jobs)s::bigint[])
-    RETURNING j.*, m.token, m.result, m.started_at
+    RETURNING j.*, m.token, m.result, m.steps, m.started_at
 ),
 keys AS (
     UPDATE job_key AS k
@@ -72,5 +76,19 @@ kept AS (
         g.failure_class, g.last_error_code, g.last_error, g.first_failed_at, g.last_failed_at,
         %(session)s, g.token
     FROM gone AS g
+    RETURNING id, token
+),
+stepped AS MATERIALIZED (
+    SELECT enqueue_steps(g.id, g.steps::jsonb, %(most_bytes)s::integer)
+    FROM gone AS g
+    WHERE g.steps IS NOT NULL AND g.id = ANY(ARRAY(SELECT k.id FROM kept AS k))
+),
+released AS MATERIALIZED (
+    SELECT release_children(array_agg(DISTINCT e.parent))
+    FROM job_edge AS e
+    WHERE e.parent = ANY(ARRAY(SELECT k.id FROM kept AS k))
+    HAVING count(*) > 0
 )
-SELECT g.id, g.token, (SELECT count(*) FROM let_in) AS let_in FROM gone AS g;
+SELECT k.id, k.token, (SELECT count(*) FROM stepped) AS stepped,
+       (SELECT count(*) FROM released) AS released, (SELECT count(*) FROM let_in) AS let_in
+FROM kept AS k;

@@ -33,7 +33,7 @@ def succeed(connection: Connection, claims: Sequence[Claimed]) -> set[int]:
     rows = run(
         connection, "settle_succeeded", jobs=[one.job_id for one in claims],
         tokens=[one.token for one in claims], results=[None] * len(claims),
-        session=claims[0].session_id,
+        steps=[None] * len(claims), most_bytes=None, session=claims[0].session_id,
     )  # fmt: skip
     return {row[0] for row in rows}
 

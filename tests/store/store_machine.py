@@ -455,6 +455,8 @@ class StoreMachine(RuleBasedStateMachine):
             jobs=[one.job_id for one in held],
             tokens=[one.token for one in held],
             results=[result] * len(held),
+            steps=[None] * len(held),
+            most_bytes=None,
             session=held[0].session_id,
         )
         return {row[0] for row in rows}

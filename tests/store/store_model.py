@@ -51,7 +51,7 @@ STANDS = {
 #: The tables that an example writes to.
 TABLES = (
     "job", "ready", "scheduled", "claim", "blocked", "dead", "history", "attempt", "job_key",
-    "session", "lane",
+    "session", "lane", "job_edge",
 )  # fmt: skip
 
 which = st.integers(0, 1_000)

@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import jobctl
 from jobctl.store import callers
-from jobctl.store import enqueue as enqueuing
+from jobctl.store import items as item_chunks
 from jobctl.store.errors import InvalidJob, SchemaError
 from jobctl.store.migrate import migrate
 from jobctl.store.new_job import NewJob, new_job
@@ -449,7 +449,7 @@ def test_many_jobs_on_a_connection_that_commits_each(
     database: str, witness: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What does not fit into one statement would be half lost: refused, and nothing is sent."""
-    monkeypatch.setattr(enqueuing, "CHUNK_BYTES", 200)
+    monkeypatch.setattr(item_chunks, "CHUNK_BYTES", 200)
     items = [new_job("a", {"n": n}) for n in range(20)]
     with sqlalchemy_engine(database) as engine:
         with (

@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from jobctl.store import enqueue as enqueuing
+from jobctl.store import items as item_chunks
 from jobctl.store.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
 from jobctl.store.errors import InvalidJob, JobctlError, SchemaError
 from jobctl.store.migrate import migrate
@@ -402,9 +402,9 @@ def test_a_call_too_large_for_one_message_is_cut(
     conn: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stays one call: ids in order, all or none, in autocommit too."""
-    monkeypatch.setattr(enqueuing, "CHUNK_BYTES", 200)
+    monkeypatch.setattr(item_chunks, "CHUNK_BYTES", 200)
     items: list[Any] = [new_job("a", {"n": n}) for n in range(20)]
-    assert len(list(enqueuing._chunks(items))) > 3
+    assert len(item_chunks.chunks_of(items)) > 3
     ids = enqueue_many(conn, items)
     assert [row[0]["n"] for row in jobs(conn, "args")] == list(range(20))
     assert ids == sorted(ids)

@@ -47,6 +47,8 @@ def drain(dsn: str, schema: str, queue: str, batch: int) -> float:
                         "jobs": [row[4] for row in rows],
                         "tokens": [row[5] for row in rows],
                         "results": [None] * len(rows),
+                        "steps": [None] * len(rows),
+                        "most_bytes": None,
                         "session": 1,
                     },
                 ).fetchall()

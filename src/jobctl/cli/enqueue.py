@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from jobctl.cli import database
+from jobctl.cli.kinds import ID
 from jobctl.cli.moments import DURATION, MOMENT
 from jobctl.cli.options import database_options
 from jobctl.cli.output import Output, output_option
@@ -32,6 +33,14 @@ from jobctl.supervisor.settings_sources import Loaded
 @click.option("--run-at", type=MOMENT, metavar="TIME", help="Run it then.")
 @click.option("--max-attempts", type=click.IntRange(1))
 @click.option("--timeout", type=DURATION, help="Kill it after so long.")
+@click.option(
+    "--after", type=ID, metavar="ID", multiple=True, help="Run it when this job has succeeded."
+)
+@click.option(
+    "--on-dead",
+    type=click.Choice(["hold", "cancel"]),
+    help="What becomes of it when a job of --after is dead or cancelled.",
+)
 @database_options
 @output_option
 def enqueue(
