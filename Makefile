@@ -18,7 +18,7 @@ RUN := $(VENV)/bin/python -m
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test test-as-user cron-soak compare pytest soak lint format typecheck layers bench \
-  chaos recovery build clean
+  chaos recovery rolling systemd build clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,12 @@ chaos: $(STAMP) ## ten minutes of faults, checked offline (CHAOS_SECONDS=60, ARG
 
 recovery: $(STAMP) ## how long until work goes on after each kind of death
 	$(RUN) tests.chaos.recovery $(ARGS)
+
+rolling: $(STAMP) ## what a deploy over three hosts costs, under 50 jobs a second; three minutes
+	$(RUN) tests.system.rolling $(ARGS)
+
+systemd: $(STAMP) ## every story of the units, in a systemd of its own (root only); two minutes
+	$(RUN) pytest tests/systemd $(ARGS)
 
 build: $(STAMP) ## wheel and sdist, into dist/
 	$(RUN) build

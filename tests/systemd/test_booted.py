@@ -1,6 +1,7 @@
 """The shipped unit in a real systemd: what happens to the service, and to its jobs.
 
-`conftest.py` boots one in namespaces; without root these stories are skipped.
+`conftest.py` boots one in namespaces; without root these stories are skipped. The suite tells the
+first few; `make systemd` tells all.
 """
 
 from __future__ import annotations
@@ -42,18 +43,6 @@ def test_start_returns_when_it_works(unit: Unit, jobs: Jobs) -> None:
     assert unit.show("NRestarts") == "0"
 
 
-def test_a_database_that_is_away_does_not_hold_up_the_start(
-    unit: Unit, jobs: Jobs, network: Proxy
-) -> None:
-    """A machine boots without PostgreSQL; the service says what it waits for, and then works."""
-    network.change(Weather.REFUSING)
-    unit.systemctl("start")
-    unit.until_status("PostgreSQL does not answer")
-    network.change(Weather.FAIR)
-    jobs.wait(jobs.enqueue("version"), "succeeded", within=60)
-    assert unit.show("NRestarts") == "0"
-
-
 def test_the_supervisor_is_killed(unit: Unit, jobs: Jobs, meet: Path) -> None:
     """Its children are gone with it, systemd starts it again, and the job runs once more."""
     unit.systemctl("start")
@@ -67,19 +56,6 @@ def test_the_supervisor_is_killed(unit: Unit, jobs: Jobs, meet: Path) -> None:
     (meet / "patient.go").touch()
     after = jobs.wait(job, "succeeded", within=60)
     assert (after["attempt"], after["crashes"]) == (2, 1)
-
-
-def test_a_supervisor_that_is_stuck(unit: Unit, jobs: Jobs) -> None:
-    """It feeds the watchdog as long as it supervises, and no longer."""
-    unit.drop_in("WatchdogSec=2")
-    unit.systemctl("start")
-    begun = monotonic()
-    until(lambda: monotonic() > begun + 5, within=20, what="five seconds")
-    assert unit.show("NRestarts") == "0"
-    unit.machine.run("kill", "-STOP", str(unit.pid))
-    unit.until_active(restarts=1)
-    assert "Watchdog timeout" in unit.journal()
-    jobs.wait(jobs.enqueue("version"), "succeeded", within=30)
 
 
 def test_stop_waits_for_a_job_that_runs(unit: Unit, jobs: Jobs, meet: Path) -> None:
@@ -100,6 +76,43 @@ def test_stop_waits_for_a_job_that_runs(unit: Unit, jobs: Jobs, meet: Path) -> N
     assert (after["state"], after["attempt"]) == ("succeeded", 1)
 
 
+def test_a_bad_configuration_is_not_tried_again(unit: Unit, booted: Machine) -> None:
+    """78, with what is wrong in the journal."""
+    booted.write("/etc/jobctl/jobctl.toml", 'app = "shop"\nslotz = 2\n')
+    assert unit.systemctl("start", check=False) != 0
+    until(lambda: unit.show("ActiveState") == "failed", within=30, what="the end")
+    assert (unit.show("ExecMainStatus"), unit.show("NRestarts")) == ("78", "0")
+    assert "Did you mean slots?" in unit.journal()
+
+
+@pytest.mark.slow
+def test_a_database_that_is_away_does_not_hold_up_the_start(
+    unit: Unit, jobs: Jobs, network: Proxy
+) -> None:
+    """A machine boots without PostgreSQL; the service says what it waits for, and then works."""
+    network.change(Weather.REFUSING)
+    unit.systemctl("start")
+    unit.until_status("PostgreSQL does not answer")
+    network.change(Weather.FAIR)
+    jobs.wait(jobs.enqueue("version"), "succeeded", within=60)
+    assert unit.show("NRestarts") == "0"
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_is_stuck(unit: Unit, jobs: Jobs) -> None:
+    """It feeds the watchdog as long as it supervises, and no longer."""
+    unit.drop_in("WatchdogSec=6")
+    unit.systemctl("start")
+    begun = monotonic()
+    until(lambda: monotonic() > begun + 9, within=30, what="longer than WatchdogSec")
+    assert unit.show("NRestarts") == "0"
+    unit.machine.run("kill", "-STOP", str(unit.pid))
+    unit.until_active(restarts=1)
+    assert "Watchdog timeout" in unit.journal()
+    jobs.wait(jobs.enqueue("version"), "succeeded", within=30)
+
+
+@pytest.mark.slow
 def test_a_drain_that_is_stuck_is_not_given_more_time(unit: Unit, jobs: Jobs, meet: Path) -> None:
     """The other side of the story above: what stands still asks for nothing."""
     unit.drop_in("TimeoutStopSec=2")
@@ -114,6 +127,7 @@ def test_a_drain_that_is_stuck_is_not_given_more_time(unit: Unit, jobs: Jobs, me
     assert unit.show("Result") in ("timeout", "watchdog")
 
 
+@pytest.mark.slow
 def test_reload(unit: Unit, jobs: Jobs, booted: Machine) -> None:
     """It returns when the new code is there; fails, and changes nothing, when it cannot be."""
     unit.systemctl("start")
@@ -143,6 +157,7 @@ def test_reload(unit: Unit, jobs: Jobs, booted: Machine) -> None:
     assert unit.pid == pid
 
 
+@pytest.mark.slow
 def test_a_job_devours_the_memory_of_the_service(unit: Unit, jobs: Jobs, meet: Path) -> None:
     """The kernel ends that slot: not the supervisor, not its neighbour, not the service."""
     if not unit.machine.holds_memory:
@@ -160,6 +175,7 @@ def test_a_job_devours_the_memory_of_the_service(unit: Unit, jobs: Jobs, meet: P
     assert (unit.pid, unit.show("NRestarts"), unit.show("ActiveState")) == (pid, "0", "active")
 
 
+@pytest.mark.slow
 def test_a_crash_loop_ends(unit: Unit) -> None:
     """A port that somebody else has is a fault that no number of starts mends."""
     unit.drop_in("StartLimitBurst=3", section="Unit")
@@ -177,15 +193,7 @@ def test_a_crash_loop_ends(unit: Unit) -> None:
         unit.machine.run("systemctl", "stop", "squatter")
 
 
-def test_a_bad_configuration_is_not_tried_again(unit: Unit, booted: Machine) -> None:
-    """78, with what is wrong in the journal."""
-    booted.write("/etc/jobctl/jobctl.toml", 'app = "shop"\nslotz = 2\n')
-    assert unit.systemctl("start", check=False) != 0
-    until(lambda: unit.show("ActiveState") == "failed", within=30, what="the end")
-    assert (unit.show("ExecMainStatus"), unit.show("NRestarts")) == ("78", "0")
-    assert "Did you mean slots?" in unit.journal()
-
-
+@pytest.mark.slow
 def test_drain_and_exit_comes_back(unit: Unit, jobs: Jobs) -> None:
     """What a deploy does: the old supervisor leaves by itself, systemd starts the new one."""
     unit.systemctl("start")
@@ -195,6 +203,7 @@ def test_drain_and_exit_comes_back(unit: Unit, jobs: Jobs) -> None:
     jobs.wait(jobs.enqueue("version"), "succeeded", within=30)
 
 
+@pytest.mark.slow
 def test_two_apps_on_one_host(
     unit: Unit, jobs: Jobs, booted: Machine, database: str, dsn_inside: Callable[[str], str]
 ) -> None:
@@ -222,6 +231,7 @@ def test_two_apps_on_one_host(
             each.forget()
 
 
+@pytest.mark.slow
 def test_the_schema_is_migrated_by_a_unit_of_its_own(
     booted: Machine, unit: Unit, fresh_database: str, network: Proxy,
     dsn_inside: Callable[[str], str],
