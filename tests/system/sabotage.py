@@ -101,6 +101,24 @@ def _groups() -> None:
     Groups.make = lambda self, number, life: None  # type: ignore[method-assign]
 
 
+def _leftovers() -> None:
+    from jobctl.supervisor.leftovers import Leftovers
+
+    Leftovers.outliving = lambda self, own, slots: []  # type: ignore[method-assign]
+
+
+def _recycle_large() -> None:
+    from jobctl.supervisor.ceilings import Ceilings
+
+    Ceilings._recycle_large = lambda self, most: None  # type: ignore[method-assign]
+
+
+def _stand_aside() -> None:
+    from jobctl.workerproc import slot
+
+    slot._stand_aside = lambda: None
+
+
 GUARDS: dict[str, Callable[[], None]] = {
     "hygiene": _hygiene,
     "aim": _aim,
@@ -112,6 +130,9 @@ GUARDS: dict[str, Callable[[], None]] = {
     "settle apart": _settle_apart,
     "patience": _patience,
     "groups": _groups,
+    "leftovers": _leftovers,
+    "recycle large": _recycle_large,
+    "stand aside": _stand_aside,
 }
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
+import pytest
+
+from tests.control_groups import group_of_ours, joining
 from tests.system.host import Hosts, Jobs
 from tests.waiting import until
 
@@ -70,6 +75,16 @@ def test_a_slot_has_grown(hosts: Hosts, jobs: Jobs) -> None:
     assert host.said("slot_died") == []
 
 
+def test_without_the_guard_it_stays_large(hosts: Hosts, jobs: Jobs) -> None:
+    """The negative control of the story above."""
+    large = ("--slots", "1", "--max-rss-per-slot", "200MiB")
+    host = hosts.start("one", *large, app="rough", without="recycle large").ready()
+    first = jobs.wait(jobs.enqueue("leak", {"mebibytes": 250}), "succeeded")["result"]
+    later = monotonic() + 5  # two looks and some
+    until(lambda: monotonic() > later, what="several looks")
+    assert list(host.slots().values()) == [first]
+
+
 def test_the_kernel_picks_the_slot(hosts: Hosts, jobs: Jobs) -> None:
     """When the machine runs out of memory, a slot stands before its supervisor."""
     host = hosts.start("one", "--slots", "1", app="rough").ready()
@@ -77,6 +92,45 @@ def test_the_kernel_picks_the_slot(hosts: Hosts, jobs: Jobs) -> None:
     slots = jobs.wait(jobs.enqueue("oom_score"), "succeeded")["result"]
     assert slots == min(own + 300, 1000)
     assert slots > own or own == 1000
+
+
+def test_without_the_guard_it_might_pick_the_supervisor(hosts: Hosts, jobs: Jobs) -> None:
+    """The negative control of the story above."""
+    host = hosts.start("one", "--slots", "1", app="rough", without="stand aside").ready()
+    own = int(Path(f"/proc/{host.pid}/oom_score_adj").read_text())
+    assert jobs.wait(jobs.enqueue("oom_score"), "succeeded")["result"] == own
+
+
+@pytest.fixture
+def narrow() -> Iterator[Path]:
+    """A control group in which there are 400 MiB of memory for a host and all that it runs."""
+    with group_of_ours("memory") as group:
+        (group / "memory.limit_in_bytes").write_text(str(400 * 2**20))
+        yield group
+
+
+def test_the_kernel_kills_a_job_for_memory(hosts: Hosts, jobs: Jobs, narrow: Path) -> None:
+    """For real: the out-of-memory killer takes the slot that devours it, not the supervisor, not
+    the template and not the sibling; the record says who it was, and the slot is replaced."""
+    host = hosts.start("one", "--slots", "2", app="rough", prefix=joining(narrow)).ready()
+    sibling = jobs.enqueue("hold", {"name": "sibling"})
+    until((hosts.folder / "sibling").exists, what="the sibling")
+    (other,) = [one["pid"] for one in host.state()["slots"] if one["job"] == sibling]
+    job = jobs.enqueue("devour", {"name": "devourer"})
+    dead = jobs.wait(job, "dead", within=60)
+    assert (dead["failure_class"], dead["attempt"], dead["crashes"]) == ("memory", 2, 2)
+    for attempt in jobs.attempts(job):
+        assert attempt["outcome"] == "crashed"
+        assert attempt["signal"] == "SIGKILL"
+        assert "the kernel's out-of-memory killer; it had held up to" in attempt["exit_reason"]
+        assert attempt["peak_memory_bytes"] > 200 * 2**20
+    assert "oom_kill 2" in (narrow / "memory.oom_control").read_text()
+    assert other in host.slots().values()
+    (hosts.folder / "sibling.go").touch()
+    assert jobs.wait(sibling, "succeeded")["attempt"] == 1
+    until(lambda: len(host.slots()) == 2, what="the replacement")
+    assert not [one for one in host.said("fleet_notice") if "template" in one["message"]]
+    assert host.stop() == 0
 
 
 def resident(pid: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -79,6 +80,18 @@ def test_a_process_slips_away_from_its_slot(hosts: Hosts, jobs: Jobs) -> None:
     (notice,) = host.said("fleet_notice")
     assert notice["notice"] == "outlived" and str(daemon) in notice["message"]
     assert host.said("slot_died") == []
+
+
+def test_without_the_sweep_it_lives_on(hosts: Hosts, jobs: Jobs) -> None:
+    """The negative control of the story above."""
+    host = hosts.start("one", "--slots", "1", app="rough", without="leftovers").ready()
+    job = jobs.enqueue("leave_a_daemon", {"name": "daemon"})
+    left_in = jobs.wait(job, "succeeded")["result"]
+    daemon = int((hosts.folder / "daemon").read_text())
+    later = monotonic() + 4  # some four sweeps
+    until(lambda: monotonic() > later, what="several sweeps")
+    assert alive([daemon])
+    assert left_in in host.slots().values()
 
 
 def test_an_app_keeps_its_clients(hosts: Hosts, jobs: Jobs) -> None:

@@ -231,6 +231,15 @@ def eat(ctx: jobctl.Context, name: str) -> None:
     wait_for("never")
 
 
+@jobctl.job(retry=jobctl.Retry(max_attempts=5, max_crashes=2, min_backoff="10ms"))
+def devour(ctx: jobctl.Context, name: str) -> None:
+    """Whatever there is. No ceiling of its type's stands in the way."""
+    leave_a_mark(name, ctx)
+    eaten = []
+    while True:
+        eaten.append(bytearray(b"x") * (8 * 2**20))
+
+
 @jobctl.job(cpu="500ms", retry=ONCE)
 def burn(ctx: jobctl.Context) -> None:
     while True:
