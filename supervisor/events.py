@@ -66,7 +66,6 @@ class Event(Enum):
         logging.ERROR, "the leader's duty {duty} failed: {error}; it is tried again"
     )
     UNRUNNABLE = Words(logging.WARNING, "{jobs} jobs of {type}, version {version}, wait: {because}")
-    CANNOT_LEAD = Words(logging.ERROR, "this host cannot lead: {error}")
     CLOCK_SET = Words(
         logging.WARNING,
         "the database's clock was set by {seconds} s; leases are judged when all can have renewed",

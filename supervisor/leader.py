@@ -4,7 +4,8 @@ The lock is an optimisation, not a safety: whatever a leader does is fenced, uni
 others hold, so that two leaders for a moment are harmless. The lock lives on a direct connection
 of its own, which PostgreSQL ends by itself if the leader freezes (`idle_session_timeout`; a frozen
 process's kernel goes on answering keepalives), and the leader asks before each duty whether that
-very connection still holds it. A leader that is frozen, or cut off, is followed within
+very connection still holds it. A pooler that comes in between ends it: a `Link` refuses to connect
+through one, and the supervisor leaves. A leader that is frozen, or cut off, is followed within
 `FROZEN_AFTER` and `CALM_SECONDS`; one that leaves says so, and is followed at once.
 """
 
@@ -32,8 +33,6 @@ SHY_SECONDS = 0.5
 #: When the others hear that nobody leads, they do not all try in the same moment.
 SPREAD_SECONDS = 0.5
 
-POOLER = "a pooler stands between this host and PostgreSQL: give jobctl run a direct connection"
-
 
 @dataclass(slots=True)
 class Duty:
@@ -59,7 +58,6 @@ class Leader:
         on_change: Callable[[bool], None],
         on_done: Callable[[str], None],
         on_error: Callable[[str, BaseException], None],
-        on_pooler: Callable[[str], None],
         session: Callable[[], int],
         somebody_leads: Callable[[], bool],
     ) -> None:
@@ -70,11 +68,9 @@ class Leader:
         self._on_change = on_change
         self._on_done = on_done
         self._on_error = on_error
-        self._on_pooler = on_pooler
         self._session = session
         self._somebody_leads = somebody_leads
         self._alarm = Alarm()
-        self._pooled = False
 
     def hurry(self, duty: str) -> None:
         """This duty is due now, because something has changed."""
@@ -116,10 +112,7 @@ class Leader:
             await asyncio.sleep(random.uniform(0, SPREAD_SECONDS))  # noqa: S311 - jitter
 
     async def _try(self) -> bool:
-        ((direct, taken),) = await self._link.run("try_lead", backend=self._link.backend_pid())
-        if not direct and not self._pooled:
-            self._on_pooler(POOLER)
-        self._pooled = not direct  # and said so
+        ((taken,),) = await self._link.run("try_lead", backend=self._link.backend_pid())
         return bool(taken)
 
     async def _lead(self) -> None:

@@ -147,7 +147,6 @@ class Supervisor:
             on_change=self._on_leading,
             on_done=self._metrics.duty_done,
             on_error=self._on_duty_failed,
-            on_pooler=lambda error: self._log.say(Event.CANNOT_LEAD, error=error),
             session=lambda: 0 if self._condition.leaving else self._lease.session_id,
             somebody_leads=lambda: self._condition.another_leads,
         )

@@ -18,6 +18,7 @@ from jobctl.cli import execute
 from jobctl.store.account import Account
 from jobctl.store.cluster import PORT, ROLE
 from jobctl.store.embedded import EmbeddedPostgres
+from tests.network import Proxy
 from tests.servers import guarded_folder
 from tests.system.host import Hosts, Jobs
 from tests.waiting import until
@@ -114,3 +115,41 @@ def test_doctor_says_that_a_pooler_is_between(
     assert execute(["doctor", "--dsn", pooled(more)]) == code
     printed = capsys.readouterr()
     assert "DSN of PostgreSQL itself" in printed.out + printed.err
+
+
+def test_a_pooler_comes_between_the_leader_and_its_database(
+    pooled: Callable[[str], str],
+    postgres: EmbeddedPostgres,
+    database: str,
+    hosts: Hosts,
+    jobs: Jobs,
+    tmp_path: Path,
+) -> None:
+    """As when an address is given to one in the middle of the day. The first connection through it
+    ends leadership, nothing keeps the lock, the host says what is wrong and leaves, and what it ran
+    may end; another one leads."""
+    lenient = pooled("ignore_startup_parameters = options,extra_float_digits")
+    name = str(conninfo_to_dict(database)["dbname"])
+    with guarded_folder() as folder:
+        way = Proxy(folder / "way", postgres.cluster.socket)
+        try:
+            host = hosts.start("one", "--slots", "1", "--lease", "6s", dsn=way.dsn(name)).ready()
+            until(lambda: host.state()["leader"], within=30, what="it to lead")
+            job = jobs.enqueue("wait_for", {"name": "through"})
+            until((tmp_path / "through").exists, what="the job")
+            way.switch(Path(str(conninfo_to_dict(lenient)["host"])) / f".s.PGSQL.{PORT}")
+            until(lambda: host.said("not_leading"), within=10, what="the end of leadership")
+            until(lambda: host.said("configuration_refused"), within=30, what="the refusal")
+            refused = host.said("configuration_refused")[0]["error"]
+            assert "through a connection pooler" in refused
+            assert "DSN of PostgreSQL itself" in refused
+            locks = "SELECT FROM pg_locks WHERE locktype = 'advisory'"
+            assert jobs.connection.execute(locks).rowcount == 0
+            other = hosts.start("two", "--slots", "1", "--lease", "6s").ready()
+            until(lambda: other.state()["leader"], within=30, what="the other to lead")
+            (tmp_path / "through.go").touch()
+            assert host.process.wait(timeout=60) == 78
+            jobs.wait(job, "succeeded", within=60)
+        finally:
+            hosts.end()
+            way.close()

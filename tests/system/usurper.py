@@ -11,7 +11,7 @@ from jobctl.cli import execute
 from jobctl.store import link, statements
 
 LIES = {
-    "try_lead": "SELECT true AS direct, true AS taken",
+    "try_lead": "SELECT true AS taken",
     "still_leads": "SELECT true",
 }
 
