@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobctl.store.cron_spec import CronSpec
+from jobctl.store.json_values import arguments_text
 from jobctl.store.reading import Connection, Row
 from jobctl.store.statements import sql
 
 #: The most jobs that one transaction moves.
 BATCH = 1_000
 
-#: What moves jobs: `replay` and `hasten`.
+#: What is done to many jobs: `replay`, `discard`, `hasten`.
 Verb = Callable[[Connection, Sequence[int], "Order"], list[int]]
 
 
@@ -45,9 +46,38 @@ class Order:
         return cls(f"{user}@{socket.gethostname()}", reason, asked)
 
 
-def replay(connection: Connection, ids: Sequence[int], order: Order) -> list[int]:
-    """Queues dead jobs again with new budgets; returns those that were dead until now."""
-    return _move(connection, "replay_dead", ids, order)
+@dataclass(frozen=True)
+class Edit:
+    """Other arguments for jobs that are replayed. `args` takes the place of all of them; `set` and
+    `unset` change some. Raises InvalidJob for what cannot be stored."""
+
+    args: Mapping[str, Any] | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+    unset: Sequence[str] = ()
+
+    def parameters(self) -> dict[str, Any]:
+        """For the statement."""
+        return {
+            "args": None if self.args is None else arguments_text(self.args),
+            "set": arguments_text(self.set),
+            "unset": list(self.unset),
+        }
+
+
+AS_THEY_ARE = Edit()
+
+
+def replay(
+    connection: Connection, ids: Sequence[int], order: Order, edit: Edit = AS_THEY_ARE
+) -> list[int]:
+    """Queues dead jobs again with new budgets, perhaps with other arguments; returns those that were
+    dead until now."""
+    return _asked(connection, "replay_dead", ids, order, **edit.parameters())
+
+
+def discard(connection: Connection, ids: Sequence[int], order: Order) -> list[int]:
+    """Gives dead jobs up, for the reason of the order; returns those that were dead until now."""
+    return _asked(connection, "discard_dead", ids, order)
 
 
 def hasten(connection: Connection, ids: Sequence[int], order: Order) -> list[int]:
@@ -123,15 +153,20 @@ def _change_cron(
 
 def _move(connection: Connection, statement: str, ids: Sequence[int], order: Order) -> list[int]:
     with connection.transaction():
-        rows = connection.execute(
-            sql(statement),
-            {
-                "ids": list(ids),
-                "actor": order.actor,
-                "reason": order.reason,
-                "filter": json.dumps(order.asked),
-            },
-        ).fetchall()
-        if rows:
+        moved = _asked(connection, statement, ids, order)
+        if moved:
             connection.execute(sql("ring"))
+    return moved
+
+
+def _asked(
+    connection: Connection, statement: str, ids: Sequence[int], order: Order, **more: Any
+) -> list[int]:
+    asked = {
+        "ids": list(ids),
+        "actor": order.actor,
+        "reason": order.reason,
+        "filter": json.dumps(order.asked),
+    }
+    rows = connection.execute(sql(statement), {**asked, **more}).fetchall()
     return [row["job_id"] for row in rows]

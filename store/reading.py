@@ -63,6 +63,7 @@ class JobFilter:
     error: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    error_group: str | None = None  # of dead jobs only
 
     @property
     def is_empty(self) -> bool:
@@ -171,6 +172,8 @@ def ids(
 ) -> list[int]:
     """The ids of jobs that match; see `find`."""
     asked = {**wanted.parameters(), "after": after, "most": most}
+    if wanted.error_group is not None:
+        return [row["job_id"] for row in _run(connection, "read_dead_ids_by_group", **asked)]
     if wanted.subject is not None:
         statement = "read_ids_by_subject"
     elif wanted.key is not None:

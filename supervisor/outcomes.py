@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from jobctl.store.backoff import Chance, backoff_seconds
+from jobctl.store.error_group import group_of
 from jobctl.store.job_type import JobType
 
 #: What holds for a type that no code has registered yet: the defaults of the decorator.
@@ -164,7 +165,11 @@ class Ending:
 
     def to_dict(self) -> dict[str, Any]:
         """For the JSON array that the statement takes."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        told = {name: value for name, value in asdict(self).items() if value is not None}
+        if self.place == "dead":
+            group = group_of(self.failure_class, self.error_code, self.error, self.stack)
+            told["error_group"] = group.id
+        return told
 
 
 def backoff(policy: JobType, failures: int, chance: Chance = random.random) -> float:

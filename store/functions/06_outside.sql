@@ -212,28 +212,16 @@ CREATE OR REPLACE FUNCTION replay(id bigint, actor text DEFAULT NULL, reason tex
     LANGUAGE plpgsql SET search_path FROM CURRENT
 AS $$
 BEGIN
-    DELETE FROM dead AS d WHERE d.job_id = replay.id;
-    IF NOT FOUND THEN
-        PERFORM FROM get(replay.id);
-        IF NOT FOUND THEN
-            RAISE EXCEPTION 'there is no job %', id
-                USING ERRCODE = 'no_data_found', HINT = 'Finished jobs are forgotten after history_keep.';
-        END IF;
-        RETURN false;
+    PERFORM FROM replay_many(ARRAY[replay.id], coalesce(replay.actor, session_user), replay.reason);
+    IF FOUND THEN
+        RETURN true;
     END IF;
-    WITH renewed AS (
-        UPDATE job AS j
-        SET attempt = 0, crashes = 0, run_at = clock_timestamp(), first_started_at = NULL,
-            first_failed_at = NULL, cancel_requested_at = NULL, cancel_force_at = NULL, compensating = NULL
-        WHERE j.id = replay.id
-        RETURNING j.queue, j.priority
-    )
-    INSERT INTO ready (queue, priority, job_id) SELECT r.queue, r.priority, replay.id FROM renewed AS r;
-    INSERT INTO audit (actor, action, target, count, reason)
-    VALUES (coalesce(replay.actor, session_user), 'replay', jsonb_build_object('jobs', jsonb_build_array(replay.id)), 1,
-            replay.reason);
-    PERFORM ring();
-    RETURN true;
+    PERFORM FROM get(replay.id);
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no job %', id
+            USING ERRCODE = 'no_data_found', HINT = 'Finished jobs are forgotten after history_keep.';
+    END IF;
+    RETURN false;
 END
 $$;
 

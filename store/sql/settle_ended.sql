@@ -12,7 +12,7 @@
 --   (0 or 1), delay (seconds), hold_limit (nobody of its limit starts before that is over), failed
 --   (whether it counts as a failure of the job), host, slot, pid, started_ago (seconds), exit_reason,
 --   signal, peak_memory_bytes, cpu_seconds, failure_class (of the job), error_class, error_code,
---   error, stack (of the attempt).
+--   error, stack (of the attempt), error_group (place 'dead').
 -- A job that somebody has asked to cancel is never run again: what would be tried again is cancelled.
 --   If it had begun and its type has an on_cancel hook, that hook is all that is left to run, once
 --   ('compensate', which is what a kill by force asks for): the job waits at the front for it, and
@@ -24,7 +24,8 @@ WITH told AS MATERIALIZED (
         outcome text, spent integer, crashed integer, delay double precision, failed boolean,
         host text, slot integer, pid integer, started_ago double precision, exit_reason text,
         signal text, peak_memory_bytes bigint, cpu_seconds double precision, failure_class text,
-        error_class text, error_code text, error text, stack text, hold_limit boolean)
+        error_class text, error_code text, error text, stack text, error_group text,
+        hold_limit boolean)
 ),
 judged AS MATERIALIZED (
     SELECT
@@ -144,7 +145,8 @@ into_scheduled AS (
     WHERE e.goes_to IN ('retry', 'snooze')
 ),
 into_dead AS (
-    INSERT INTO dead (job_id) SELECT e.job_id FROM ended AS e WHERE e.goes_to = 'dead'
+    INSERT INTO dead (job_id, error_group)
+    SELECT e.job_id, e.error_group FROM ended AS e WHERE e.goes_to = 'dead'
 ),
 -- A claim was deleted above, so the transaction has its id before nextval is called here.
 into_ready AS (

@@ -328,7 +328,8 @@ class StoreMachine(RuleBasedStateMachine):
         """Its budgets are new, its attempts are kept; a second one finds nothing."""
         dead = [job_id for job_id, job in self.jobs.items() if job.state == "dead"]
         job_id = dead[chosen % len(dead)]
-        order = {"ids": [job_id], "actor": "me", "reason": None, "filter": "{}"}
+        order: dict[str, Any] = {"ids": [job_id], "actor": "me", "reason": None, "filter": "{}"}
+        order |= {"args": None, "set": "{}", "unset": []}
         assert self._run("replay_dead", **order) == [(job_id,)]
         if twice:
             assert self._run("replay_dead", **order) == []

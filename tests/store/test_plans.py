@@ -119,9 +119,30 @@ ASKED: dict[str, tuple[dict[str, Any], set[Scan]]] = {
         {"ids": [1], "actor": "me", "reason": None, "filter": "{}"},
         {DUE, DUE_BY_JOB, JOB},
     ),
-    "replay_dead": (
-        {"ids": [1], "actor": "me", "reason": None, "filter": "{}"},
-        {Scan("dead", "dead_pkey"), JOB},
+    "read_failures": (
+        {"ids": [1]},
+        {JOB, Scan("attempt", "attempt_pkey"), Scan("attempt", "attempt_by_job")},
+    ),
+    "read_dead_ids_by_group": (
+        {
+            **dict.fromkeys(("subject", "key", "queue", "type", "error", "since", "until")),
+            "error_group": "x",
+            "most": 10,
+        },
+        {Scan("dead", "dead_by_group"), JOB},
+    ),
+    "read_error_groups": (
+        {
+            **dict.fromkeys(("subject", "key", "queue", "type", "error", "since", "until")),
+            "most": 10,
+            "groups": 10,
+            "samples": 5,
+        },
+        {Scan("dead", "dead_since", bounded=False), JOB},
+    ),
+    "count_dead": (
+        {"since": None, "until": None, "most": 10},
+        {Scan("dead", "dead_since", bounded=False)},
     ),
 }
 
@@ -318,6 +339,36 @@ def test_costs_stay_flat_under_an_old_snapshot(own_database: str) -> None:
                 new = Host(new_connection, list(host.marks), host.next_token)
                 measure(new, producer)
                 assert_flat(before, measure(new, producer))
+
+
+def test_what_is_done_to_dead_jobs_is_done_by_index(own_database: str) -> None:
+    """As many pages for each among ten thousand as among few, also when nothing was analysed."""
+    with connect(own_database) as connection, connect(own_database, {}) as producer:
+        producer.execute("TRUNCATE job, ready, scheduled, claim, dead, attempt, job_key, history")
+        host, pages = Host(connection), Pages(connection, producer)
+        order = {"ids": [0], "actor": "me", "reason": "why", "filter": "{}"}
+        edit = {"args": None, "set": '{"x": 1}', "unset": []}
+
+        def die(many: int) -> list[int]:
+            enqueue(producer, many)
+            held = host.claim(many)
+            host.end(held, Failed("E", "why", permanent=True))
+            return [one.job_id for one in held]
+
+        def cost(statement: str, ids: list[int], **more: Any) -> float:
+            before = pages.touched()
+            assert len(run(producer, statement, **{**order, "ids": ids}, **more)) == len(ids)
+            return (pages.touched() - before) / len(ids)
+
+        def costs() -> tuple[float, float]:
+            return cost("replay_dead", die(BATCH), **edit), cost("discard_dead", die(BATCH))
+
+        costs()
+        few = costs()
+        for _ in range(20):
+            die(500)
+        many = costs()
+        assert all(m < 2 * f + 20 for f, m in zip(few, many, strict=True)), (few, many)
 
 
 @pytest.mark.parametrize("filled", [0, 20_000])
