@@ -1,10 +1,11 @@
-"""Which failures are one: the class of the error, its message without what varies, and where.
+"""Which failures are one: the class of the error, its code or its message, and where it was.
 
-Two thousand dead jobs are a few errors. What varies from job to job - numbers, hex, UUIDs, quoted
-values, paths, addresses - is taken out of the message; of the stack counts the innermost frame that
-is the application's, by the end of its path and the function, not by its line, which every deploy
-moves. What is left has a short id that stays the same on every host and after every deploy. Pure,
-bounded, and it never raises: this runs on the path of failures, on strangers' texts.
+Two thousand dead jobs are a few errors. One that has a code is known by it; of other messages, what
+varies from job to job - numbers, hex, UUIDs, quoted values, paths, addresses - is taken out. Of the
+stack counts the innermost frame that is the application's, by the end of its path and the function,
+not by its line, which every deploy moves. What is left has a short id, the same on every host and
+after every deploy. Pure, bounded, and it never raises: this runs on the path of failures, on texts
+of strangers.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ ID_LENGTH: Final = 10
 _FRAMES = 400
 _NAME = 100
 
-#: Each reads the text once, and only if one of these characters is in it. In this order: what is more
-#: particular goes first.
+#: Each reads the text once, and only if one of these characters is in it; what is more particular
+#: goes first.
 _VARIES: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (":", re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s\"'<>]+", re.I), "<url>"),
     # An apostrophe inside a word opens nothing.
@@ -45,10 +46,10 @@ _VARIES: tuple[tuple[str, re.Pattern[str], str], ...] = (
 )
 _SPACE = re.compile(r"\s+")
 
-_TRACEBACK = "Traceback (most recent call last):"
+#: At the start of a line: members of a group are written further in, and are not the error itself.
+_TRACEBACK = "\nTraceback (most recent call last):"
 _CURRENT = re.compile(r"^Current thread 0x[0-9a-f]+.*$", re.M)
-#: Python's own: `File "x", line 5, in f`; faulthandler's: `File "x", line 5 in f`. Members of a group
-#: are written further in, and are not the error itself.
+#: Python's own: `File "x", line 5, in f`; faulthandler's: `File "x", line 5 in f`.
 _FRAME = re.compile(r'^  File "([^"\n]{1,1000})", line [0-9]{1,9},? in ([^\n]{1,500})$', re.M)
 _LIBRARY = re.compile(r"/(?:lib(?:64)?/python3(?:\.[0-9]+)?t?|site-packages|dist-packages)/|^<")
 _PACKAGE = re.compile(r"^.*/(?:site|dist)-packages/[^/]+")
@@ -73,7 +74,7 @@ def group_of(
     named = (error_class or "unknown")[:_NAME]
     code = error_code[:_NAME] if error_code else None
     message, frame = normalised(error or ""), top_frame(stack or "")
-    identity = "\0".join((named, code or "", message, frame))
+    identity = "\0".join((named, f"code {code}" if code else message, frame))
     digest = sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:ID_LENGTH]
     return ErrorGroup(digest, named, code, message, frame)
 
@@ -109,4 +110,4 @@ def _frames(stack: str) -> list[tuple[str, str]]:
     if current is not None:  # a dump: the most recent first, a block a thread
         block = stack[current.end() :].split("\n\n", 1)[0].split("\nThread 0x", 1)[0]
         return _FRAME.findall(block)[:_FRAMES][::-1]
-    return _FRAME.findall(stack.rpartition(_TRACEBACK)[2])[-_FRAMES:]
+    return _FRAME.findall(f"\n{stack}".rpartition(_TRACEBACK)[2])[-_FRAMES:]

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from jobctl.store.error_group import ErrorGroup, group_of
-from jobctl.store.reading import LARGEST_COUNT, Connection, JobFilter, Row, one_moment
+from jobctl.store.reading import LARGEST_COUNT, UNGROUPED, Connection, JobFilter, Row, one_moment
 from jobctl.store.statements import sql
 
 SAMPLES = 5
@@ -33,16 +33,16 @@ def groups(
 ) -> tuple[list[Row], Window]:
     """The largest groups of the dead jobs that match, at most `most`, and what was looked at.
 
-    Each has `group` (None: who wrote the death did not say), `error_class`, `error_code`, `message`,
-    `frame`, `jobs`, `first_seen`, `last_seen`, `types` and `samples` (ids, the newest first).
+    Each has `group`, `error_class`, `error_code`, `message`, `frame`, `jobs`, `first_seen`,
+    `last_seen`, `types` and `samples` (ids, the newest first). Those that have no group, UNGROUPED,
+    may have died of different things: what is said of them is true of the newest.
     """
     asked = {**wanted.parameters(), "most": window, "groups": most, "samples": SAMPLES}
     with one_moment(connection):
-        (counted,) = connection.execute(sql("count_dead"), {**asked, "most": window + 1}).fetchall()
+        (counted,) = connection.execute(sql("count_dead"), asked).fetchall()
         rows = connection.execute(sql("read_error_groups"), asked).fetchall()
         failures = _failures(connection, [job_id for row in rows for job_id in row["samples"]])
-    back_to = counted["back_to"]
-    seen = Window(min(counted["jobs"], window), counted["jobs"] > window, back_to)
+    seen = Window(counted["jobs"], counted["capped"], counted["back_to"])
     return [_described(row, failures) for row in rows], seen
 
 
@@ -50,7 +50,7 @@ def _described(row: Row, failures: dict[int, Row]) -> Row:
     known = [failures[job_id] for job_id in row["samples"] if job_id in failures]
     about = _group_of(known[0]) if known else ErrorGroup("", "unknown", None, "", "")
     return {
-        "group": row["error_group"],
+        "group": row["error_group"] or UNGROUPED,
         "error_class": about.error_class,
         "error_code": about.error_code,
         "message": about.message,

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from jobctl.store.durations import LONGEST
+from jobctl.store.link_template import LONGEST_URL, check_link
 from jobctl.store.sizes import LARGEST
 
 LONGEST_TIMEOUT = 365 * 86_400.0
@@ -75,7 +76,11 @@ class JobType:
         if self.owner is not None:
             self._text("owner", 1, 200)
         if self.link is not None:
-            self._text("link", 1, 2_000)
+            self._text("link", 1, LONGEST_URL)
+            try:
+                check_link(self.link)
+            except ValueError as error:
+                raise self._wrong("link", str(error)) from None
         if self.limit_key is not None:
             self._text("limit_key", 1, 200)
         if self.memory_bytes is not None:

@@ -14,7 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import psycopg
+
 from jobctl.store.cron_spec import CronSpec
+from jobctl.store.errors import InvalidJob
 from jobctl.store.json_values import arguments_text
 from jobctl.store.reading import Connection, Row
 from jobctl.store.statements import sql
@@ -70,8 +73,8 @@ AS_THEY_ARE = Edit()
 def replay(
     connection: Connection, ids: Sequence[int], order: Order, edit: Edit = AS_THEY_ARE
 ) -> list[int]:
-    """Queues dead jobs again with new budgets, perhaps with other arguments; returns those that were
-    dead until now."""
+    """Queues dead jobs again with new budgets, perhaps with other arguments; returns those that
+    were dead until now. Raises InvalidJob, and changes none, if arguments would be too large."""
     return _asked(connection, "replay_dead", ids, order, **edit.parameters())
 
 
@@ -168,5 +171,8 @@ def _asked(
         "reason": order.reason,
         "filter": json.dumps(order.asked),
     }
-    rows = connection.execute(sql(statement), {**asked, **more}).fetchall()
+    try:
+        rows = connection.execute(sql(statement), {**asked, **more}).fetchall()
+    except psycopg.errors.InvalidParameterValue as error:
+        raise InvalidJob(error.diag.message_primary or str(error)) from error
     return [row["job_id"] for row in rows]

@@ -19,12 +19,16 @@ from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 
 from jobctl.store.dsn import conninfo
+from jobctl.store.link_template import link_of
 from jobctl.store.schema_check import check
 from jobctl.store.statements import sql
 from jobctl.store.states import State
 
 #: No count goes beyond this; a count that is larger is only known to be.
 LARGEST_COUNT = 100_000
+
+#: The error group of what died without one: by an older version, or for another reason.
+UNGROUPED = "none"
 
 Row = dict[str, Any]
 Connection = psycopg.Connection[Row]
@@ -63,7 +67,7 @@ class JobFilter:
     error: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    error_group: str | None = None  # of dead jobs only
+    error_group: str | None = None  # of dead jobs only; UNGROUPED: those that have none
 
     @property
     def is_empty(self) -> bool:
@@ -80,7 +84,11 @@ class JobFilter:
 
     def parameters(self) -> dict[str, Any]:
         """For the `read_ids` statements."""
-        return {**asdict(self), "error": None if self.error is None else _pattern(self.error)}
+        return {
+            **asdict(self),
+            "error": None if self.error is None else _pattern(self.error),
+            "ungrouped": self.error_group == UNGROUPED,
+        }
 
 
 @dataclass(frozen=True)
@@ -151,8 +159,11 @@ def job(connection: Connection, job_id: int) -> Row | None:
 
 
 def jobs(connection: Connection, ids: Sequence[int]) -> list[Row]:
-    """These jobs, in this order, as far as they exist."""
-    rows = {row["id"]: row for row in _run(connection, "read_jobs", ids=list(ids))}
+    """These jobs, in this order, as far as they exist. `link` is the URL that their type makes."""
+    rows = {
+        row["id"]: {**row, "link": link_of(row["link"], row)}
+        for row in _run(connection, "read_jobs", ids=list(ids))
+    }
     return [rows[job_id] for job_id in ids if job_id in rows]
 
 
@@ -173,7 +184,9 @@ def ids(
     """The ids of jobs that match; see `find`."""
     asked = {**wanted.parameters(), "after": after, "most": most}
     if wanted.error_group is not None:
-        return [row["job_id"] for row in _run(connection, "read_dead_ids_by_group", **asked)]
+        grouped = wanted.error_group != UNGROUPED
+        statement = "read_dead_ids_by_group" if grouped else "read_dead_ids"
+        return [row["job_id"] for row in _run(connection, statement, **asked)]
     if wanted.subject is not None:
         statement = "read_ids_by_subject"
     elif wanted.key is not None:

@@ -191,18 +191,6 @@ def test_what_it_says_is_not_there_is_not_there() -> None:
     options = set(inspect.signature(jobctl.job).parameters)
     assert "ctx.transaction" in named
     assert named & (public | context | options) == set()
-    dead = app.get_command(click.Context(app), "dead")
-    assert isinstance(dead, click.Group)
-    assert "dead discard" in named and "discard" not in dead.commands
-
-
-def test_what_the_drawing_of_states_promises_too_much() -> None:
-    """No statement discards; the README says so."""
-    statements = "\n".join(path.read_text() for path in (HERE / "store" / "sql").glob("*.sql"))
-    statements += "\n".join(p.read_text() for p in (HERE / "store" / "functions").glob("*.sql"))
-    assert "One way is drawn and not open yet" in README
-    assert not re.search(r"'discarded'\s*[,)]\s*$", statements, re.M)
-    assert {"blocked", "discarded"} <= set(states.State)
 
 
 # What it shows ----------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
--- read_jobs: these jobs, as the contract's view shows them.
--- Index: the primary keys of job and of the placements, history_by_id.
+-- read_jobs: these jobs, as the contract's view shows them, with the template of their type's link.
+-- Index: the primary keys of job and of the placements, history_by_id, the primary key of job_type.
 -- Parameters: ids.
 SELECT
     id,
@@ -32,6 +32,7 @@ SELECT
     stuck,
     stuck_because,
     dead_since,
-    waits_for
+    waits_for,
+    (SELECT t.link FROM job_type AS t WHERE t.name = jobs.type) AS link
 FROM jobs
 WHERE id = ANY(%(ids)s::bigint[]);

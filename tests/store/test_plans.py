@@ -347,7 +347,7 @@ def test_what_is_done_to_dead_jobs_is_done_by_index(own_database: str) -> None:
         producer.execute("TRUNCATE job, ready, scheduled, claim, dead, attempt, job_key, history")
         host, pages = Host(connection), Pages(connection, producer)
         order = {"ids": [0], "actor": "me", "reason": "why", "filter": "{}"}
-        edit = {"args": None, "set": '{"x": 1}', "unset": []}
+        edit: dict[str, Any] = {"args": None, "set": '{"x": 1}', "unset": []}
 
         def die(many: int) -> list[int]:
             enqueue(producer, many)

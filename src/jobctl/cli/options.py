@@ -55,9 +55,11 @@ def settings_options(*names: str, wrong: ExitCode = ExitCode.USAGE) -> Callable[
 database_options = settings_options(*DATABASE_SETTINGS)
 
 
-def filter_options(*, states: Sequence[str] | None) -> Callable[[Command], Command]:
+def filter_options(
+    *, states: Sequence[str] | None, error_groups: bool = False
+) -> Callable[[Command], Command]:
     """Adds the filters; the command gets them as `chosen`. `states`: what --state takes, None for
-    no --state."""
+    no --state. `error_groups`: for commands about dead jobs alone, which have some."""
 
     def decorate(command: Command) -> Command:
         @wraps(command)
@@ -69,6 +71,7 @@ def filter_options(*, states: Sequence[str] | None) -> Callable[[Command], Comma
                 subject=kwargs.pop("subject"),
                 key=kwargs.pop("key"),
                 error=kwargs.pop("error"),
+                error_group=kwargs.pop("error_group", None),
                 since=kwargs.pop("since"),
                 until=kwargs.pop("until"),
             )
@@ -89,6 +92,12 @@ def filter_options(*, states: Sequence[str] | None) -> Callable[[Command], Comma
             ),
             click.option("--until", type=MOMENT, metavar="TIME", help="Created (or died) before."),
         ]  # fmt: skip
+        if error_groups:
+            group = click.option(
+                "--error-group", type=TEXT, metavar="GROUP",
+                help="Of this error: a group that dead list --group shows, or none.",
+            )  # fmt: skip
+            options.insert(5, group)
         if states is not None:
             options.insert(2, click.option("--state", type=click.Choice(states), metavar="STATE"))
         filtered: Command = wrapped

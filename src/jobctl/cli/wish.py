@@ -41,7 +41,9 @@ class Wish:
         return bool(self.ids)
 
 
-def selection(*, states: Sequence[str] | None) -> Callable[[Command], Command]:
+def selection(
+    *, states: Sequence[str] | None, error_groups: bool = False, needs_reason: bool = False
+) -> Callable[[Command], Command]:
     """Adds ids, filters, --all, --limit, --rate, --yes, --dry-run and --reason; the command gets a
     `wish`."""
 
@@ -63,7 +65,7 @@ def selection(*, states: Sequence[str] | None) -> Callable[[Command], Command]:
 
         options: list[Callable[[Command], Command]] = [
             click.argument("job_ids", metavar="[ID...]", nargs=-1),
-            filter_options(states=states),
+            filter_options(states=states, error_groups=error_groups),
             click.option("--all", "every", is_flag=True, help="All of them."),
             click.option(
                 "--limit",
@@ -74,7 +76,13 @@ def selection(*, states: Sequence[str] | None) -> Callable[[Command], Command]:
             click.option("--rate", type=RATE, metavar="N/s", help="No faster than this."),
             click.option("--yes", is_flag=True, help="Do not ask."),
             click.option("--dry-run", is_flag=True, help="Only say which it would be."),
-            click.option("--reason", type=TEXT, metavar="TEXT", help="Why; kept in the audit log."),
+            click.option(
+                "--reason",
+                type=TEXT,
+                metavar="TEXT",
+                required=needs_reason,
+                help="Why; kept in the audit log.",
+            ),
         ]
         chosen: Command = wrapped
         for option in reversed(options):
