@@ -16,14 +16,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import psycopg
 import pytest
 from psycopg import sql
 
 import jobctl
-from jobctl.cli.app import app
-from jobctl.store import cron_spec, json_values, migrate, states, texts
+from jobctl.store import cron_spec, json_values, migrate, texts
 from jobctl.store.reading import LARGEST_COUNT
 from jobctl.supervisor import (
     cron,
