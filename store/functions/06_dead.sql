@@ -148,6 +148,9 @@ BEGIN
         g.cancel_requested_at, g.progress, g.failure_class, g.last_error_code, g.last_error,
         g.first_failed_at, g.last_failed_at
     FROM gone AS g;
+    -- What was to be cancelled with them is; what was to wait for somebody to mend it waits, and the view
+    -- says that nothing can let it go any more.
+    PERFORM cancel_children(held);
     INSERT INTO audit (actor, action, target, count, reason)
     VALUES (discard_many.actor, 'discard', jsonb_build_object('asked', asked, 'jobs', held),
             cardinality(held), discard_many.reason);

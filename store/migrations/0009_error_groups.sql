@@ -1,6 +1,6 @@
 -- Dead letters by their error, and what operators do with them.
 -- compatible-from: 1
--- functions: c41e257202f3
+-- functions: 9cdcba11bde2
 
 -- Which failures are one (store/error_group.py), said by whoever wrote the death. NULL: by a version
 -- that did not say, or for another reason than an error.

@@ -206,6 +206,33 @@ def test_a_discarded_job_is_history(connection: Connection) -> None:
     assert row["target"] == {"asked": {"ids": [1]}, "jobs": [job_id]}
 
 
+def test_what_comes_after_a_discarded_job(connection: Connection) -> None:
+    """Is cancelled with it if that was said, and else says that nothing can let it go."""
+    parent = put(connection, "dead")
+    made = connection.execute(
+        "SELECT job_id FROM enqueue_many(%s::jsonb)",
+        (
+            json.dumps(
+                [{"type": "t", "after": [parent], "on_dead": on} for on in ("cancel", "hold")]
+            ),
+        ),
+    ).fetchall()
+    cancel, hold = (row["job_id"] for row in made)
+    connection.execute("SELECT cancel_children(%s)", ([10**9],))  # nobody's
+    assert operating.discard(connection, [parent], ORDER) == [parent]
+    (first, second) = reading.jobs(connection, [cancel, hold])
+    assert (first["state"], first["failure_class"]) == ("cancelled", "dependency")
+    assert (second["state"], second["stuck"]) == ("blocked", True)
+
+
+def test_a_replay_keeps_its_limit(connection: Connection) -> None:
+    """A job with a limit key is let in like any other, by promotion."""
+    job_id = put(connection, "dead", limit_key="bank")
+    assert operating.replay(connection, [job_id], ORDER) == [job_id]
+    assert connection.execute("SELECT count(*) AS n FROM ready").fetchone() == {"n": 0}
+    assert connection.execute("SELECT job_id FROM scheduled").fetchall() == [{"job_id": job_id}]
+
+
 def test_nobody_is_given_up_without_a_reason(connection: Connection) -> None:
     """Whatever language asks."""
     job_id = put(connection, "dead")
