@@ -29,6 +29,7 @@ class Cause(StrEnum):
     SCHEDULED = "scheduled"
     RETRYING = "retrying"
     BLOCKED = "blocked"
+    LIMIT = "limit"
     QUEUE_PAUSED = "queue_paused"
     NO_HOST = "no_host"
     QUEUE_UNSERVED = "queue_unserved"
@@ -87,6 +88,8 @@ def _of_state(facts: Standing) -> _Answer:
             error = _error_of(job)
             tried = f"attempt {job['attempt']} of {job['max_attempts']} failed ({error}) and"
             return _later(facts, Cause.RETRYING, f"{tried} the next one comes")
+        case State.BLOCKED if facts.place["limit_key"]:
+            return _of_limit(facts, facts.place["limit_key"])
         case State.BLOCKED:
             return (
                 Cause.BLOCKED,
@@ -115,6 +118,46 @@ def _of_state(facts: Standing) -> _Answer:
         case _:
             ended = _when(facts, job["finished_at"])
             return (Cause.FINISHED, f"it has {_ENDED[job['state']]} {ended}", "nothing")
+
+
+def _of_limit(facts: Standing, key: str) -> _Answer:
+    ahead = facts.place["waiting_ahead"]
+    turn = f"{ahead} jobs wait before it" if ahead else "it is the next"
+    limit = facts.limit
+    if limit is None:
+        return (
+            Cause.LIMIT,
+            f"its limit {key} is about to be looked at",
+            "ask again in a moment; if it stays so, no supervisor works: jobctl hosts",
+        )
+    most = limit.max_running if limit.braked_to is None else limit.braked_to
+    held = ", ".join(f"#{one.job_id}" for one in facts.holders)
+    if limit.held_until is not None:
+        why = f"a job of limit {key} was told to come back later, and nobody of it starts before "
+        why += _when(facts, limit.held_until)
+        advice = f"wait, or jobctl limits release {key}"
+    elif most is not None and limit.held >= most:
+        braked = (
+            ""
+            if limit.braked_to is None
+            else f" (the brake has taken {limit.max_running} to {most})"
+        )
+        why = f"all {most} places of limit {key} are held{braked}" + (
+            f", by {held}" if held else ""
+        )
+        advice = f"wait for them, or jobctl limits set {key} N"
+    else:
+        why = (
+            f"limit {key} lets jobs start at {limit.rate:g} a second"
+            if limit.rate
+            else (f"limit {key} has room for it, and it is about to be let in")
+        )
+        advice = (
+            f"wait, or jobctl limits set {key} --rate N/s"
+            if limit.rate
+            else "ask again in a moment"
+        )
+    return Cause.LIMIT, f"{why}; {turn}", advice
 
 
 _ENDED = {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from jobctl.store import queues, reading
+from jobctl.store import limits, queues, reading
 from jobctl.store.reading import Connection, Row, one_moment
 from jobctl.store.statements import sql
 
@@ -26,6 +27,8 @@ class Standing:
     hosts: list[Row]  # with a lease that is not over
     silent: list[Row]
     busy: list[Row]
+    limit: limits.Limit | None = None  # that it waits for
+    holders: Sequence[limits.Holder] = ()  # of its places
 
     def serving(self) -> list[Row]:
         """The hosts that take jobs from its queue."""
@@ -41,6 +44,10 @@ def read(connection: Connection, job_id: int) -> Standing | None:
             return None
         places = _rows(connection, "read_standing", id=job_id, most=MOST_AHEAD + 1)
         hosts = reading.hosts(connection)
+        key = places[0]["limit_key"] if places else None
+        kept = (
+            [one for one in limits.limits(connection, key) if one.limit_key == key] if key else []
+        )
         return Standing(
             now=reading.clock(connection),
             job=found[0],
@@ -49,6 +56,8 @@ def read(connection: Connection, job_id: int) -> Standing | None:
             hosts=[row for row in hosts if row["state"] not in ("dead", "silent")],
             silent=[row for row in hosts if row["state"] == "silent"],
             busy=_rows(connection, "read_busy"),
+            limit=kept[0] if kept else None,
+            holders=limits.holders(connection, key, most=5) if key else (),
         )
 
 

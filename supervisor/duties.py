@@ -13,6 +13,7 @@ from jobctl.supervisor.census import Census, Registrar
 from jobctl.supervisor.cron import Cron, Watcher
 from jobctl.supervisor.leader import Duty
 from jobctl.supervisor.leases import boottime
+from jobctl.supervisor.limits import Limiter, Limits
 from jobctl.supervisor.next_steps import NextSteps
 from jobctl.supervisor.reclaim import reclaim
 from jobctl.supervisor.settle import Settlement
@@ -33,7 +34,7 @@ COUNTING_SHARE = 1 / 20
 GAUGES_SECONDS = 10.0
 
 
-class Fleetwide(Watcher, Registrar, Protocol):
+class Fleetwide(Watcher, Registrar, Limiter, Protocol):
     """What duties need of the supervisor that leads."""
 
     def settle(self, settlement: Settlement) -> None:
@@ -176,11 +177,6 @@ class Gauges:
         self._fleet.on_tables(await link.run("read_tables"))
 
 
-async def mend_limits(link: Link) -> None:
-    """What no path leaves behind: places that nobody holds, and waiting jobs beside free ones."""
-    await link.run("mend_limits")
-
-
 async def promote(link: Link) -> float | None:
     """What every dispatcher does for itself, in case that none does."""
     ((moved, _, _),) = await link.run("promote", most=LARGEST_SWEEP, within=None)
@@ -203,7 +199,7 @@ def all_duties(fleet: Fleetwide, cron: Cron, lease: float, history_keep: float) 
         Duty("next_steps", 60.0, NextSteps().step),
         Duty("partitions", 3600.0, housekeeping.partitions),
         Duty("promote", 10.0, promote),
-        Duty("limits", 10.0, mend_limits),
+        Duty("limits", 10.0, Limits(fleet).step),
         Duty("gauges", 120.0, gauges.step),
         Duty("census", 30.0, Census(fleet).step),
         Duty("unrunnable", 15.0, gauges.unrunnable),

@@ -66,6 +66,9 @@ class Event(Enum):
         logging.ERROR, "the leader's duty {duty} failed: {error}; it is tried again"
     )
     UNRUNNABLE = Words(logging.WARNING, "{jobs} jobs of {type}, version {version}, wait: {because}")
+    PLACES_MENDED = Words(
+        logging.ERROR, "{places} places of limits were held by nobody, and are given back"
+    )
     CLOCK_SET = Words(
         logging.WARNING,
         "the database's clock was set by {seconds} s; leases are judged when all can have renewed",

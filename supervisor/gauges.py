@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import product
 from time import monotonic
+from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -18,6 +19,15 @@ from jobctl.supervisor.slot import Stage
 
 OTHER = "other"
 MOST_QUEUES = 200  # queues are named by whoever enqueues
+MOST_LIMITS = 100  # and rules by operators
+#: In the order of the columns of `limit_gauges.sql`.
+_LIMIT_GAUGES = (
+    ("places", "How many jobs of one key of the limit may run at once."),
+    ("held", "Places that are held, over all keys of the limit."),
+    ("waiting_jobs", "Jobs that wait to be let in, over all keys of the limit."),
+    ("age_seconds", "How long the job has waited that is the next of its key; the longest."),
+    ("restrained_keys", "Keys that the brake, or a RetryAfter of one of their jobs, holds back."),
+)
 
 OPEN_STATES = tuple(state for state in State if not state.is_final)
 STAGES = tuple(stage for stage in Stage if stage is not Stage.GONE)
@@ -67,6 +77,7 @@ class Fleetwide(Collector):
         self.unrunnable: int | None = None
         self.stuck: int | None = None
         self.cron_lags: dict[str, float] = {}
+        self.limits: list[tuple[Any, ...]] = []
 
     def collect(self) -> Iterable[Metric]:
         """For the registry."""
@@ -100,6 +111,7 @@ class Fleetwide(Collector):
                 duties.add_metric((duty,), monotonic() - max(done_at, self.leads_since))
         yield duties
         yield from self._tables()
+        yield from self._limits()
 
     def _queues(self) -> Iterable[Metric]:
         jobs = GaugeMetricFamily(
@@ -138,6 +150,18 @@ class Fleetwide(Collector):
             remains.add_metric((table,), dead_rows)
         yield size
         yield remains
+
+    def _limits(self) -> Iterable[Metric]:
+        """By rule: keys are tenants, and there may be many of them."""
+        families = [
+            GaugeMetricFamily(f"jobctl_limit_{name}", help, labels=("limit",))
+            for name, help in _LIMIT_GAUGES
+        ]
+        for rule, *values in self.limits[:MOST_LIMITS]:
+            for family, value in zip(families, values, strict=True):
+                if value is not None:
+                    family.add_metric((rule,), value)
+        yield from families
 
 
 class Slots(Collector):

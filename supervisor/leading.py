@@ -58,6 +58,13 @@ class Leading:
     def on_oldest_transaction(self, seconds: float) -> None:
         self._metrics.oldest_transaction(seconds)
 
+    def on_places_mended(self, places: int) -> None:
+        self._log.say(Event.PLACES_MENDED, places=places)
+        self._metrics.places_mended(places)
+
+    def on_limits(self, rows: list[Row]) -> None:
+        self._metrics.limits(rows)
+
     def on_paused(self, queues: list[str]) -> None:
         self._metrics.paused(queues)
 

@@ -14,6 +14,7 @@ import asyncio
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic
+from typing import Any
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Gauge, Info, ProcessCollector
@@ -61,6 +62,9 @@ class Metrics:
         self._renewals = self._counters("jobctl_lease_renewals", "Tries to renew.", ("result",))
         self._claims_lost = self._counters(
             "jobctl_claims_lost", "Attempts that ended when their claim was no longer ours.", ()
+        ).at()
+        self._places_mended = self._counters(
+            "jobctl_limit_places_mended", "Places of limits that were held by nobody.", ()
         ).at()
         for result in RENEWALS:
             self._renewals.at(result)
@@ -215,6 +219,14 @@ class Metrics:
     def tables(self, rows: Iterable[tuple[str, int, int]]) -> None:
         """Name, bytes and dead rows of each table."""
         self._fleetwide.tables = list(rows)
+
+    def limits(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Rows of `limit_gauges.sql`."""
+        self._fleetwide.limits = list(rows)
+
+    def places_mended(self, places: int) -> None:
+        """Places of limits that nobody held were given back."""
+        self._places_mended.add(places)
 
     def stuck(self, jobs: int) -> None:
         """So many running jobs that nobody looks after."""

@@ -27,6 +27,7 @@ def new_metrics(types: Sequence[JobType] = (UNREGISTERED,), *, leads: bool = Tru
         metrics.oldest_transaction(7.0)
         metrics.unrunnable(0)
         metrics.stuck(0)
+        metrics.limits([("tenant:*", 5, 3, 2, 1.5, 0)])
         metrics.paused([])
         metrics.tables([("job", 8192, 0)])
     return metrics

@@ -23,6 +23,16 @@ SELECT
     ) END AS above,
     b.reason AS blocked_reason,
     b.blocked_at,
+    b.limit_key,
+    CASE WHEN b.limit_key IS NOT NULL THEN (
+        SELECT count(*)
+        FROM (
+            SELECT FROM blocked AS o
+            WHERE o.limit_key = b.limit_key
+                AND (o.priority > b.priority OR (o.priority = b.priority AND o.seq < b.seq))
+            LIMIT %(most)s
+        ) AS earlier
+    ) END AS waiting_ahead,
     c.session_id,
     c.claimed_at,
     c.started_at,

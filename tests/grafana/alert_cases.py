@@ -144,6 +144,25 @@ CASES = (
         quiet="30m",
     ),
     Case(
+        "JobctlLimitBottleneck",
+        {
+            f'jobctl_limit_age_seconds{{{ONE}, limit="api"}}': "0+60x60",
+            f'jobctl_limit_places{{{ONE}, limit="api"}}': "5x60",
+        },
+        "25m",
+        {**JOB, "limit": "api"},
+        "limit api: a job has waited 25m 0s to be let in",
+        quiet="15m",
+    ),
+    Case(
+        "JobctlLimitLeak",
+        {f"jobctl_limit_places_mended_total{{{ONE}}}": "0x5 1x120"},
+        "20m",
+        JOB,
+        "1 places of limits were held by nobody within the last hour, and have been given back",
+        quiet="4m",
+    ),
+    Case(
         "JobctlPoison",
         {f'jobctl_poisoned_jobs_total{{{ONE}, queue="mail", job_type="send"}}': "0x5 1x120"},
         "20m",
@@ -382,6 +401,14 @@ CASES = (
 )
 
 CALM = (
+    Calm(
+        "JobctlLimitBottleneck",
+        "somebody has stopped it on purpose",
+        {
+            f'jobctl_limit_age_seconds{{{ONE}, limit="api"}}': "0+60x120",
+            f'jobctl_limit_places{{{ONE}, limit="api"}}': "0x120",
+        },
+    ),
     Calm(
         "JobctlWaitBudgetBurn",
         "one of three jobs in an hour was late, which says nothing",

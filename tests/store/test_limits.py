@@ -112,7 +112,7 @@ def test_a_replay_and_a_retry_now_compete_with_the_others(conn: Connection) -> N
     end(conn, claim(conn, SESSION), Failed("E", "why", permanent=True))
     claims = claim(conn, SESSION)
     asked = {"actor": "me", "reason": None, "filter": "{}"}
-    assert run(conn, "replay_dead", ids=[dead], **asked) == [(dead,)]
+    assert conn.execute("SELECT * FROM replay_many(%s, 'me')", ([dead],)).fetchall() == [(dead,)]
     run(conn, "promote", most=10, within=None)
     assert (admit(conn), states(conn)) == (0, {dead: "blocked", other: "running"})
     end(conn, claims, Failed("E", "why", retry_after=3600.0))

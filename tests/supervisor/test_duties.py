@@ -36,6 +36,12 @@ class Told:
     def on_paused(self, queues: list[str]) -> None:
         self.paused = queues
 
+    def on_places_mended(self, places: int) -> None:
+        self.mended = places
+
+    def on_limits(self, rows: list[Row]) -> None:
+        self.limits = rows
+
     def on_stuck(self, jobs: int) -> None:
         self.stuck = jobs
 

@@ -19,6 +19,7 @@ from jobctl.cli.enqueue import enqueue
 from jobctl.cli.explain import explain
 from jobctl.cli.hosts import hosts
 from jobctl.cli.jobs import jobs
+from jobctl.cli.limits import limits
 from jobctl.cli.migrate import migrate
 from jobctl.cli.nouns import Noun
 from jobctl.cli.queues import queues
@@ -67,8 +68,8 @@ def app() -> None:
 
 
 for command in (
-    run, migrate, db, enqueue, status, check, explain, jobs, dead, queues, cron, hosts, drain,
-    undrain, reload, doctor, config,
+    run, migrate, db, enqueue, status, check, explain, jobs, dead, queues, limits, cron, hosts,
+    drain, undrain, reload, doctor, config,
 ):  # fmt: skip
     app.add_command(command)
 jobs.add_command(explain)

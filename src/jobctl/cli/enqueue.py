@@ -41,6 +41,7 @@ from jobctl.supervisor.settings_sources import Loaded
     type=click.Choice(["hold", "cancel"]),
     help="What becomes of it when a job of --after is dead or cancelled.",
 )
+@click.option("--limit", metavar="KEY", help="The limit that it keeps; see jobctl limits.")
 @database_options
 @output_option
 def enqueue(

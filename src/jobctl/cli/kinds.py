@@ -46,14 +46,14 @@ class _Rate(click.ParamType[float]):
         self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Refuses what is not above zero."""
-        typed = re.fullmatch(r"(\d+(?:\.\d*)?)(?:/(s|m|h))?", str(value))
+        typed = re.fullmatch(r"(\d+(?:\.\d*)?)(?:/(s|m|h|d))?", str(value))
         rate = float(typed[1]) / _SECONDS[typed[2] or "s"] if typed else 0.0
         if not 0 < rate < math.inf:
-            self.fail(f"{value!r} is no rate: write 50/s, 600/m or 100/h", param, ctx)
+            self.fail(f"{value!r} is no rate: write 50/s, 600/m, 100/h or 20/d", param, ctx)
         return rate
 
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 ID = _Id()
 TEXT = _Text()
