@@ -96,7 +96,7 @@ _HINTS = {
 
 def in_schema(name: str) -> str:
     """The statement of this name with the schema that applications use in the place of {schema}."""
-    return _in_schema(name, schema_from_environment())
+    return in_this_schema(name, schema_from_environment())
 
 
 def kind_of(conn: object) -> Kind:
@@ -248,7 +248,8 @@ async def _run_async(conn: Any, kind: Kind, statement: str, parameters: Paramete
 
 
 @lru_cache(maxsize=64)
-def _in_schema(name: str, schema: str) -> str:
+def in_this_schema(name: str, schema: str) -> str:
+    """The statement of this name with this schema in the place of {schema}."""
     # A % is read as the start of a parameter, in a quoted name too.
     quoted = sql.Identifier(schema.replace("%", "%%"))
     return sql.SQL(statement_called(name)).format(schema=quoted).as_string(None)

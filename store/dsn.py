@@ -105,22 +105,12 @@ def conninfo(dsn: str, *, schema: str, application_name: str, **parameters: str 
     Raises DsnError, and ValueError for a name that no schema can have.
     """
     theirs = _parameters(dsn)
-    from_environment = {
-        option.keyword.decode()
-        for option in Conninfo.get_defaults()
-        if option.envvar and os.environ.get(option.envvar.decode())
-    }
-    ours = {
-        name: value
-        for name, value in OUR_DEFAULTS.items()
-        if name not in theirs and name not in from_environment
-    }
     options = theirs.get("options") or os.environ.get("PGOPTIONS", "")
     return make_conninfo(
         "",
         **{
             **theirs,
-            **ours,
+            **_our_defaults(theirs),
             **parameters,
             "application_name": application_name,
             "options": f"{options} {own_options(schema)}".strip(),
@@ -128,15 +118,46 @@ def conninfo(dsn: str, *, schema: str, application_name: str, **parameters: str 
     )
 
 
+def handlers_conninfo(dsn: str, *, application_name: str) -> str:
+    """The DSN for a connection that is lent to a handler: its names mean what the user's mean.
+
+    Adds OUR_DEFAULTS as `conninfo` does, and no search_path. Raises DsnError.
+    """
+    theirs = _parameters(dsn)
+    words = {**theirs, **_our_defaults(theirs), "application_name": application_name}
+    return make_conninfo("", **words)
+
+
+def _our_defaults(theirs: Mapping[str, str]) -> dict[str, str]:
+    """OUR_DEFAULTS where neither the DSN nor libpq's variables say anything."""
+    from_environment = {
+        option.keyword.decode()
+        for option in Conninfo.get_defaults()
+        if option.envvar and os.environ.get(option.envvar.decode())
+    }
+    return {
+        name: value
+        for name, value in OUR_DEFAULTS.items()
+        if name not in theirs and name not in from_environment
+    }
+
+
 def own_options(schema: str) -> str:
     """libpq's `options` that make `schema` the place of unqualified names.
+
+    Raises ValueError for a name that no schema can have.
+    """
+    # The server splits options at white space; a backslash keeps the next character as it is.
+    return "-c search_path=" + re.sub(r"([\\\s])", r"\\\1", own_search_path(schema))
+
+
+def own_search_path(schema: str) -> str:
+    """The search_path that our statements are written for.
 
     pg_temp comes last: left out, it would come first, and anybody's temporary table could
     stand for one of ours. Raises ValueError for a name that no schema can have.
     """
-    path = '"{}",pg_temp'.format(checked_schema_name(schema).replace('"', '""'))
-    # The server splits options at white space; a backslash keeps the next character as it is.
-    return "-c search_path=" + re.sub(r"([\\\s])", r"\\\1", path)
+    return '"{}",pg_temp'.format(checked_schema_name(schema).replace('"', '""'))
 
 
 def _for_libpq(dsn: str) -> str:

@@ -65,6 +65,12 @@ def result_text(value: object) -> str:
     return _Writer("result", MAX_RESULT_BYTES, advice).write(value)
 
 
+def value_text(value: object) -> str:
+    """The JSON text, in ASCII, of what an effect returned. Raises UnstorableValue."""
+    advice = "store the data elsewhere and keep a reference"
+    return _Writer("value of the effect", MAX_RESULT_BYTES, advice).write(value)
+
+
 def max_args_bytes() -> int:
     """JOBCTL_MAX_ARGS_BYTES, or 64 KiB. Raises InvalidJob when it is not a sensible number."""
     given = os.environ.get("JOBCTL_MAX_ARGS_BYTES")

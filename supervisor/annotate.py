@@ -1,11 +1,14 @@
-"""Attempts that last say so: where they run, since when, and until when at the latest.
+"""Attempts that last say so: where they run, since when, until when at the latest, and how far.
 
 A claim is a narrow row that most jobs insert and delete within milliseconds; only those that a
-person could see running get the rest of its columns, about a second after they started.
+person could see running get the rest of its columns, about a second after they started. What a
+handler says of its progress waits in the page that its slot shares with us: the newest is written
+once a second, however often it is said, and the last one when the attempt ends.
 """
 
 from __future__ import annotations
 
+import json
 from time import monotonic_ns
 from typing import Any
 
@@ -17,6 +20,9 @@ AFTER_NS = 1_000_000_000
 #: How often to look.
 EVERY_NS = 1_000_000_000
 
+#: A statement and its parameters, the session apart.
+Errand = tuple[str, dict[str, Any]]
+
 
 class Annotations:
     """Watches what the slots of one fleet run. `allowance`: seconds added to every deadline."""
@@ -25,13 +31,15 @@ class Annotations:
         self._fleet = fleet
         self._allowance = allowance
         self._said: set[int] = set()  # tokens
+        self._told: dict[int, int] = {}  # token to when it said the progress that is written
         self._due_ns = 0
 
-    def due(self) -> dict[str, Any] | None:
-        """Parameters for `annotate_claims` if there is something to say now (session apart)."""
+    def due(self, *, waiting: bool = False) -> list[Errand]:
+        """What there is to write now. `waiting`: the last news are not written yet, so that newer
+        ones had better wait too: they may be newer still then."""
         now_ns = monotonic_ns()
         if now_ns < self._due_ns:
-            return None
+            return []
         self._due_ns = now_ns + EVERY_NS
         lasting = [
             (slot, slot.running)
@@ -40,7 +48,12 @@ class Annotations:
         ]
         fresh = [(slot, running) for slot, running in lasting if running.token not in self._said]
         self._said = {running.token for _, running in lasting}
-        return self._parameters(fresh, now_ns) if fresh else None
+        errands: list[Errand] = []
+        if fresh:
+            errands.append(("annotate_claims", self._parameters(fresh, now_ns)))
+        if not waiting and (news := self._news(lasting)):
+            errands.append(("note_progress", news))
+        return errands
 
     def _parameters(self, fresh: list[tuple[Slot, Running]], now_ns: int) -> dict[str, Any]:
         ages = [
@@ -57,4 +70,17 @@ class Annotations:
                 run.hard_seconds - age + self._allowance
                 for (_, run), age in zip(fresh, ages, strict=True)
             ],
+        }
+
+    def _news(self, lasting: list[tuple[Slot, Running]]) -> dict[str, Any]:
+        """The progress of those that have said something since it was written last."""
+        said = [(run, *found) for slot, run in lasting if (found := slot.progress()) is not None]
+        fresh = [(run, words) for run, at_ns, words in said if self._told.get(run.token) != at_ns]
+        self._told = {run.token: at_ns for run, at_ns, _ in said}
+        if not fresh:
+            return {}
+        return {
+            "jobs": [run.job_id for run, _ in fresh],
+            "tokens": [run.token for run, _ in fresh],
+            "said": [json.dumps(words) for _, words in fresh],
         }

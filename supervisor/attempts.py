@@ -84,8 +84,12 @@ class Attempts:
         dispatcher.finished(claimed, seconds)
         series = self._metrics.of(claimed.queue, claimed.type)
         series.started((body["started_ns"] - claimed.claimed_ns) / 1e9)
+        for result, count in (body.get("effects") or {}).items():
+            self._metrics.effects(result, count)
         if body["outcome"] == "succeeded":
-            self.settler.settle(Success(claimed, body.get("result"), body.get("steps")))
+            self.settler.settle(
+                Success(claimed, body.get("result"), body.get("steps"), running.progress)
+            )
             series.ended("succeeded", seconds)
             return
         if body["outcome"] == "timeout":
@@ -94,6 +98,7 @@ class Attempts:
             "slot": slot.number,
             "pid": slot.pid,
             "started_ago": max(0.0, (monotonic_ns() - body["started_ns"]) / 1e9),
+            "said": running.progress,
         }
         self._judge(claimed, _cause(body), slot.generation, details, seconds)
 
@@ -109,6 +114,7 @@ class Attempts:
             "started_ago": seconds if death.started else None,
             "peak_memory_bytes": death.peak_memory_bytes,
             "cpu_seconds": death.cpu_seconds,
+            "said": death.progress,
         }
         cause = _cause_of_death(running, death)
         if isinstance(cause, Interrupted):
@@ -145,7 +151,11 @@ class Attempts:
             self._finished(claimed, "succeeded", claimed.attempt + 1)
             return
         ending = settlement.ending
-        if place in ("dead", "cancelled", "succeeded") and claimed.type:
+        if place == "succeeded":
+            self._had_succeeded(settlement)
+            return
+        self._count(settlement, ending.outcome)
+        if place in ("dead", "cancelled") and claimed.type:
             self._finished(claimed, place, claimed.attempt + ending.spent)
             if place == "dead" and ending.crashed:
                 self._metrics.of(claimed.queue, claimed.type).poisoned()
@@ -170,6 +180,8 @@ class Attempts:
 
     def on_lost(self, settlement: Settlement) -> None:
         """Nothing was changed: the claim had gone to somebody else."""
+        if isinstance(settlement, Other):
+            self._count(settlement, settlement.ending.outcome)
         if settlement.claimed.type:
             self._metrics.claim_lost()
             self._say(Event.CLAIM_LOST, settlement.claimed)
@@ -203,10 +215,24 @@ class Attempts:
         ending.host = self._host
         for name, value in details.items():
             setattr(ending, name, value)
+        self.settler.settle(Other(claimed, ending, seconds if details else None, counts=True))
+
+    def _had_succeeded(self, settlement: Other) -> None:
+        """Its handler had committed the success: how the attempt ended after that is only said."""
+        claimed, ending = settlement.claimed, settlement.ending
+        if not claimed.type:
+            return
+        self._count(settlement, "succeeded")
+        self._finished(claimed, "succeeded", claimed.attempt + 1)
         if ending.outcome is not None:
-            took = seconds if details else None
-            self._metrics.of(claimed.queue, claimed.type).ended(ending.outcome, took)
-        self.settler.settle(Other(claimed, ending))
+            error = ending.error or ending.exit_reason or "no reason was given"
+            self._say(Event.JOB_HAD_SUCCEEDED, claimed, outcome=ending.outcome, error=error)
+
+    def _count(self, settlement: Other, outcome: str | None) -> None:
+        """An attempt of ours, under what became of it: that is known once it is written."""
+        if settlement.counts and outcome is not None:
+            claimed = settlement.claimed
+            self._metrics.of(claimed.queue, claimed.type).ended(outcome, settlement.took)
 
     def _finished(self, claimed: Claimed, state: str, attempts: int) -> None:
         age = claimed.age + (monotonic_ns() - claimed.claimed_ns) / 1e9
@@ -228,7 +254,6 @@ _STATE = {
     "dead": "dead",
     "cancelled": "cancelled",
     "compensate": "queued",  # for its hook
-    "succeeded": "succeeded",  # the handler had said so itself, in its own transaction
 }
 
 #: What the metrics call a job that runs again through no fault of its handler's code.

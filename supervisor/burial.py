@@ -80,6 +80,7 @@ def certify(
     reason = Reason.MEMORY if starved else _reason(slot, running, kill, remains.exit)
     started = slot.started()
     before = 0 if started is None else started.cpu_ns / 1e9
+    said = slot.progress()
     return Death(
         reason=reason,
         exit=remains.exit,
@@ -89,6 +90,7 @@ def certify(
         cpu_seconds=max(0.0, remains.cpu_seconds - before),
         started=started is not None,
         started_ns=0 if started is None else started.at_ns,
+        progress=None if said is None else said[1],
     )
 
 

@@ -124,8 +124,9 @@ class Reaper:
 class Housekeeping:
     """History's partitions, and rows whose time is over."""
 
-    def __init__(self, keep: float) -> None:
+    def __init__(self, keep: float, effect_keep: float) -> None:
         self._keep = keep
+        self._effect_keep = effect_keep
 
     async def partitions(self, link: Link) -> None:
         """Makes those ahead and drops those behind, without waiting for whoever reads them."""
@@ -150,6 +151,7 @@ class Housekeeping:
         await link.run("sweep_sessions")
         await link.run("sweep_lanes")
         await link.run("sweep_cron_fires", keep=self._keep, most=LARGEST_SWEEP)
+        await link.run("sweep_effects", keep=self._effect_keep, most=LARGEST_SWEEP)
 
 
 class Gauges:
@@ -187,10 +189,12 @@ async def promote(link: Link) -> float | None:
 CRON_SECONDS = 10.0
 
 
-def all_duties(fleet: Fleetwide, cron: Cron, lease: float, history_keep: float) -> list[Duty]:
+def all_duties(
+    fleet: Fleetwide, cron: Cron, lease: float, history_keep: float, effect_keep: float
+) -> list[Duty]:
     """In the order in which a new leader does them."""
     reaper = Reaper(fleet, lease)
-    housekeeping = Housekeeping(history_keep)
+    housekeeping = Housekeeping(history_keep, effect_keep)
     gauges = Gauges(fleet)
     return [
         Duty("cron", CRON_SECONDS, cron.step),

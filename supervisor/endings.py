@@ -6,14 +6,17 @@ batch with other jobs' outcomes. So every field is of its kind, bounded, and can
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from jobctl.workerproc.frames import FrameError
+from jobctl.workerproc.said import EFFECT_RESULTS
 
 #: Beyond what the slot's own limits allow, with room for their being raised.
 TEXT_LIMIT: Final = 256 * 1024
 RESULT_LIMIT: Final = 4 * 1024 * 1024
 STEPS_LIMIT: Final = 4 * 1024 * 1024
+MOST_COUNTED: Final = 10**9
 LONGEST_SECONDS: Final = 101 * 366 * 86_400.0
 
 _TEXTS = ("error_class", "error_code", "error", "stack", "why")
@@ -42,6 +45,8 @@ def check_ending(body: dict[str, Any], token: int, not_before_ns: int, now_ns: i
             _check_seconds(name, seconds)
     if body.get("result") is not None:
         _check_text("result", body["result"], RESULT_LIMIT)
+    if body.get("effects") is not None:
+        _check_counts("effects", body["effects"], EFFECT_RESULTS)
     for name in ("permanent", "hook_failed", "hold_limit"):
         if not isinstance(body.get(name, False), bool):
             raise FrameError(f"{name} is neither true nor false")
@@ -72,6 +77,13 @@ def _check_text(name: str, text: object, limit: int) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise FrameError(f"{name} has half a character") from error
+
+
+def _check_counts(name: str, counts: object, words: Collection[str]) -> None:
+    if not isinstance(counts, dict) or not counts.keys() <= set(words):
+        raise FrameError(f"{name} counts what is not known")
+    if any(type(count) is not int or not 0 <= count <= MOST_COUNTED for count in counts.values()):
+        raise FrameError(f"{name} has a count that is out of range")
 
 
 def _check_seconds(name: str, seconds: object) -> None:

@@ -105,6 +105,11 @@ class Event(Enum):
         logging.WARNING, "{type} #{job} attempt {attempt} {outcome}: {error}; it is {state} now"
     )
     CANCEL_ASKED = Words(logging.INFO, "{type} #{job} runs in slot {slot} and is asked to cancel")
+    JOB_HAD_SUCCEEDED = Words(
+        logging.WARNING,
+        "{type} #{job} had committed its success itself; what came after it changes nothing: "
+        "{outcome}: {error}",
+    )
     JOB_RETURNED = Words(logging.INFO, "{type} #{job} goes back unstarted: {because}")
     JOB_LEFT = Words(logging.WARNING, "{type} #{job} ended in slot {slot}: it {left}{again}")
     CLAIM_LOST = Words(

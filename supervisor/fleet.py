@@ -62,6 +62,7 @@ class FleetSettings:
     healthy_after: float = 10.0
     environment: Mapping[str, str] = field(default_factory=dict)  # added to the template's
     kin: str = "0"  # hexadecimal; what all lives of one supervisor have in common
+    access: Mapping[str, str] | None = field(default=None, repr=False)  # see TemplateOrder
 
 
 class Fleet:
@@ -83,6 +84,7 @@ class Fleet:
                 settings.load_timeout,
                 settings.dump_grace,
                 settings.healthy_after,
+                settings.access,
             ),
             self,
             self._loop,

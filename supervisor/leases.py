@@ -124,6 +124,10 @@ class Lease:
         self._errands.append((statement, parameters))
         self._alarm.set()
 
+    def has_errand(self, statement: str) -> bool:
+        """Whether one with this statement is not run yet."""
+        return any(name == statement for name, _ in self._errands)
+
     async def run(self) -> None:
         """For ever: register, listen, renew. Raises SchemaError."""
         loop = asyncio.get_running_loop()

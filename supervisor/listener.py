@@ -42,7 +42,8 @@ class Death:
 
     `started` is what the shared page says about the running claim: whether its handler had
     started. `peak_memory_bytes` is of the process's whole life; `cpu_seconds` is of the running
-    attempt, or of the whole life where no attempt had started. `stack` is the dump that was taken
+    attempt, or of the whole life where no attempt had started. `progress` is what the attempt said
+    of it last. `stack` is the dump that was taken
     before a kill, or what Python wrote while it crashed.
     """
 
@@ -54,6 +55,7 @@ class Death:
     cpu_seconds: float
     started: bool
     started_ns: int
+    progress: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

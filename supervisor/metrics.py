@@ -27,6 +27,7 @@ from jobctl.supervisor.job_series import LONG, SHORT, JobFamilies, JobSeries
 from jobctl.supervisor.listener import Reason
 from jobctl.supervisor.series import Counter, Fact, Family, Histogram
 from jobctl.supervisor.slot import Stage
+from jobctl.workerproc.said import EFFECT_RESULTS
 
 MOST_TYPES = 1000  # the app's own, but an app can be written by a generator
 MOST_PAIRS = 1000  # of a type and a queue that is not its own
@@ -68,6 +69,12 @@ class Metrics:
         ).at()
         for result in RENEWALS:
             self._renewals.at(result)
+        self._effects = self._counters(
+            "jobctl_effects", "Effects that attempts were about to have, by what came of them.",
+            ("result",),
+        )  # fmt: skip
+        for result in EFFECT_RESULTS:
+            self._effects.at(result)
         self._fires = self._counters(
             "jobctl_cron_fires", "Planned times of crons, by what came of them.", ("name", "result")
         )
@@ -150,6 +157,10 @@ class Metrics:
     def claim_lost(self) -> None:
         """An attempt ended, and its claim was no longer ours."""
         self._claims_lost.add()
+
+    def effects(self, result: str, count: int) -> None:
+        """A word of `EFFECT_RESULTS`, so many times."""
+        self._effects.at(result).add(count)
 
     # Slots
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jobctl.supervisor.backoff import Backoff
@@ -29,6 +29,7 @@ class Upbringing:
     load_timeout: float
     dump_grace: float
     healthy_after: float
+    access: Mapping[str, str] | None = field(default=None, repr=False)
 
 
 class Parent(Protocol):
@@ -181,6 +182,7 @@ class Nursery:
             generation=self._generation,
             preload=self._preload,
             environment=how.environment,
+            access=how.access,
         )
         try:
             template = Template(order, self, self._loop)

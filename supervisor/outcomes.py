@@ -162,6 +162,7 @@ class Ending:
     error: str | None = None
     stack: str | None = None
     hold_limit: bool | None = None
+    said: dict[str, Any] | None = None  # its last progress
 
     def to_dict(self) -> dict[str, Any]:
         """For the JSON array that the statement takes."""

@@ -172,6 +172,11 @@ class Settings:
     history_keep: float = _setting(
         kinds.duration(86400), 7 * 86400.0, "How long finished jobs are kept."
     )
+    effect_keep: float = _setting(
+        kinds.duration(86400),
+        90 * 86400.0,
+        "How long it is remembered that an effect was had, after anything was written of it last.",
+    )
     metrics_listen: Address | None = _setting(
         kinds.ADDRESS,
         Address("127.0.0.1", 9464),

@@ -50,6 +50,7 @@ class Success:
     claimed: Claimed
     result: str | None = None
     steps: str | None = None
+    progress: dict[str, Any] | None = None  # in the words of `dated_progress`
     tries: int = 0  # how often it had to step aside; the settler's own
 
 
@@ -59,6 +60,8 @@ class Other:
 
     claimed: Claimed
     ending: Ending
+    took: float | None = None  # seconds, if anybody knows
+    counts: bool = False  # as an attempt of ours, once it is known how it ended
     tries: int = 0
     requested_ago: float | None = None  # once written: seconds since somebody asked to cancel it
 
@@ -210,6 +213,7 @@ class Settler:
             steps=[one.steps if isinstance(one, Success) else None for one in batch],
             most_bytes=self._most_args_bytes,
             session=batch[0].claimed.session_id,
+            progress=_progress(batch),
         )
         done = {(row[0], row[1]) for row in rows}
         missing = []
@@ -306,6 +310,16 @@ def _has_steps(one: Settlement) -> bool:
     return isinstance(one, Success) and one.steps is not None
 
 
+def _progress(batch: Sequence[Settlement]) -> str:
+    """By token, of the few that said something."""
+    said = {
+        str(one.claimed.token): one.progress
+        for one in batch
+        if isinstance(one, Success) and one.progress is not None
+    }
+    return json.dumps(said) if said else "{}"
+
+
 def _is_about_a_row(error: Exception) -> bool:
     """Whether PostgreSQL, or the way to it, refused what one of the rows holds."""
     state = getattr(error, "sqlstate", None)
@@ -331,12 +345,13 @@ def _plain(bad: Settlement, error: Exception) -> Other:
         claimed.job_id, claimed.session_id, claimed.token, old.place, old.outcome, old.spent,
         old.crashed, None, old.failed, old.lane_version,
     )  # fmt: skip
+    plain = Other(claimed, ending, bad.took, bad.counts)
     if old.delay is not None:  # perhaps it is what could not be stored
         ending.delay = old.delay if 0 <= old.delay <= PLAIN_DELAY_SECONDS else PLAIN_DELAY_SECONDS
     if old.failed:
         ending.failure_class = ending.error_class = "unstorable_result"
         ending.error = "The attempt failed, but PostgreSQL could not store its error."
-    return Other(claimed, ending)
+    return plain
 
 
 def _of_steps(error: Exception) -> str:

@@ -22,7 +22,7 @@ from jobctl.supervisor.groups import Group
 from jobctl.supervisor.listener import Listener, Notice, Reason
 from jobctl.supervisor.output import Output
 from jobctl.supervisor.stack import Stack
-from jobctl.workerproc import frames
+from jobctl.workerproc import frames, progress
 from jobctl.workerproc.frames import DONE_SIZE, INLINE_LIMIT, FrameError, Kind
 from jobctl.workerproc.launch import page_name
 from jobctl.workerproc.page import Page, Started
@@ -63,6 +63,7 @@ class Running:
     soft_due_ns: int = 0  # when the next is due,
     force_due_ns: int = 0  # and from when on it is killed for a cancel; 0: never
     cancel_asked: bool = False  # it has been told
+    progress: dict[str, Any] | None = None  # what it said last, read when it ended
 
 
 class Owner(Protocol):
@@ -177,6 +178,23 @@ class Slot:
         if self.running is None or started.token != self.running.token:
             return None
         return started
+
+    def progress(self) -> tuple[int, dict[str, Any]] | None:
+        """How far what it runs is, by the page, and when it said so (monotonic nanoseconds).
+
+        In the words of `dated_progress`; None when it has said nothing that can be read.
+        """
+        running = self.running
+        said = self._page.progress()
+        if said is None or running is None or said.token != running.token:
+            return None
+        words = progress.read(said.body)
+        if words is None:
+            return None
+        now_ns = monotonic_ns()
+        plausible = running.given_ns <= said.at_ns <= now_ns
+        words["ago"] = (now_ns - said.at_ns) / 1e9 if plausible else 0.0
+        return said.at_ns, words
 
     # What the fleet does with it ----------------------------------------------------------------
 
@@ -305,6 +323,9 @@ class Slot:
         running = self.running
         if kind is Kind.ENDED and running is not None:
             check_ending(body, running.token, running.given_ns, monotonic_ns())
+            if body.get("progressed") is True:  # read now: the next job may overwrite it
+                said = self.progress()
+                running.progress = None if said is None else said[1]
             self._end()
             self._listener.on_ended(self, running, body)
         elif kind is Kind.NOTE:

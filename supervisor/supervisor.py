@@ -139,7 +139,9 @@ class Supervisor:
         )  # fmt: skip
         self._leading = Leading(self._settler, self._condition, self._metrics, self._log)
         self._cron = Cron(self._leading)
-        duties = all_duties(self._leading, self._cron, settings.lease, settings.history_keep)
+        duties = all_duties(
+            self._leading, self._cron, settings.lease, settings.history_keep, settings.effect_keep
+        )
         self._metrics.know_duties(duty.name for duty in duties)
         self._leader = Leader(
             self._links["lead"],
@@ -159,6 +161,9 @@ class Supervisor:
                 boot_timeout=settings.boot_timeout,
                 max_jobs_per_slot=settings.max_jobs_per_slot,
                 kin=kin_of(settings.host, settings.schema, dsn),
+                # What handlers enqueue goes where their own jobs are.
+                environment={"JOBCTL_SCHEMA": settings.schema},
+                access={"dsn": dsn, "schema": settings.schema, "host": settings.host},
             ),
             self,
         )
@@ -260,9 +265,9 @@ class Supervisor:
             self._hand_back_at = float("inf")
 
     def _annotate_what_lasts(self) -> None:
-        if (parameters := self._annotations.due()) is not None:
-            session = self._lease.session_id
-            self._lease.errand("annotate_claims", session=session, **parameters)
+        waiting = self._lease.has_errand("note_progress")
+        for statement, parameters in self._annotations.due(waiting=waiting):
+            self._lease.errand(statement, session=self._lease.session_id, **parameters)
 
     def _advance_the_stop(self) -> None:
         if not self._stop.begun:

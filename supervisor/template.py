@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
@@ -48,6 +48,8 @@ class TemplateOrder:
     generation: int
     preload: bool
     environment: Mapping[str, str]  # added to our own
+    #: dsn, schema, host: for handlers that want the database. Told through the socket alone.
+    access: Mapping[str, str] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,9 @@ class Template:
             raise
         loop.add_reader(control.fileno(), self._readable)
         loop.add_reader(self._pidfd, self._exited)
+        if order.access is not None:
+            with contextlib.suppress(OSError):  # it has died already: its pidfd is about to say so
+                frames.send(control, frames.pack(Kind.ACCESS, dict(order.access)))
 
     @property
     def generation(self) -> int:

@@ -7,11 +7,13 @@ gives none.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import inspect
 import json
 import math
 import signal
+import sys
 from collections.abc import Callable
 from time import monotonic_ns, process_time_ns
 from types import FrameType
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jobctl.store.json_values import result_text
 from jobctl.workerproc import frames
 from jobctl.workerproc.cancellation import Cancellation
+from jobctl.workerproc.connections import Connections
 from jobctl.workerproc.context import Context, Token
 from jobctl.workerproc.coroutines import Coroutines
 from jobctl.workerproc.errors import Cancelled, Permanent, RetryAfter, Snooze, SoftTimeout
@@ -27,6 +30,7 @@ from jobctl.workerproc.failure import describe
 from jobctl.workerproc.frames import Done, Job, Kind
 from jobctl.workerproc.page import Page
 from jobctl.workerproc.registry import Registry
+from jobctl.workerproc.said import Said
 
 if TYPE_CHECKING:
     from jobctl.workerproc.job import Job as Declared
@@ -43,9 +47,12 @@ _decode = json.JSONDecoder().decode
 class Attempts:
     """Runs the attempts of one slot, one after the other."""
 
-    def __init__(self, registry: Registry, page: Page) -> None:
+    def __init__(
+        self, registry: Registry, page: Page, connections: Connections | None = None
+    ) -> None:
         self._registry = registry
         self._page = page
+        self._connections = Connections(None) if connections is None else connections
         self._coroutines = Coroutines()
         self._token = 0  # of what runs
         self._told = 0  # of what was woken for a cancel
@@ -70,20 +77,35 @@ class Attempts:
         except BaseException as error:  # a stranger's annotations may raise anything
             return _ended(job, started_ns, _uncallable(error, job, declared))
         context = self._context(job, declared, started_ns)
+        return self._outcome(job, declared, context, arguments, started_ns)
+
+    def _outcome(
+        self,
+        job: Job,
+        declared: Declared[Any, Any],
+        context: Context,
+        arguments: dict[str, Any],
+        started_ns: int,
+    ) -> bytes:
+        """Calls what is to be called; the answer says how that ended."""
+        said = context._said
         if job.compensating:
             how = {"outcome": "cancelled", "error": "it was cancelled, and its on_cancel hook ran"}
-            return _ended(job, started_ns, self._compensate(job, declared, context, arguments, how))
+            how = self._compensate(job, declared, context, arguments, how)
+            return _ended(job, started_ns, {**how, **said.to_dict()})
         try:
             result = self._call(job, declared.handler, context, arguments)
         except BaseException as error:  # SystemExit too: the slot lives on
             how = _what_it_means(error, declared, job.attempt)
-            if how["outcome"] == "cancelled":
+            if how["outcome"] == "cancelled" and not said.committed:
                 how = self._compensate(job, declared, context, arguments, how)
-            return _ended(job, started_ns, how)
+            return _ended(job, started_ns, {**how, **said.to_dict()})
+        if said.committed:
+            return _ended(job, started_ns, {**_committed(result, said), **said.to_dict()})
         steps = context._steps.end("the handler of this job has returned")
-        if result is None and steps is None:
+        if result is None and steps is None and said.is_plain:
             return frames.pack_done(Done(job.token, started_ns, monotonic_ns()))
-        return _ended(job, started_ns, _with_result(result, steps))
+        return _ended(job, started_ns, {**_with_result(result, steps, said), **said.to_dict()})
 
     def on_signal(self, signum: int, frame: FrameType | None) -> None:
         """The signal handler: the soft time-out has come, or somebody has cancelled.
@@ -134,6 +156,8 @@ class Attempts:
                 has_commit_point=declared.has_commit_point,
                 requested_before=job.compensating,
             ),
+            _page=self._page,
+            _connections=self._connections,
         )
 
     def _call(
@@ -195,9 +219,20 @@ def _unrunnable(job: Job, started_ns: int, why: str) -> bytes:
     return _ended(job, started_ns, {"outcome": "unrunnable", "why": why})
 
 
-def _with_result(result: Any, steps: str | None) -> dict[str, Any]:
+def _committed(result: Any, said: Said) -> dict[str, Any]:
+    """The success is in the database, with the result that it had then."""
+    if result is not None and result != said.result:
+        with contextlib.suppress(Exception):  # a handler has replaced the stream, or closed it
+            sys.stderr.write(
+                "jobctl: the handler returned a result after ctx.transaction() had committed the "
+                "success of its job; it is not kept: set ctx.result inside the transaction\n"
+            )
+    return {"outcome": "succeeded"}
+
+
+def _with_result(result: Any, steps: str | None, said: Said) -> dict[str, Any]:
     try:
-        written = None if result is None else result_text(result)
+        written = said.result_text if result is None else result_text(result)
         return {"outcome": "succeeded", "result": written, "steps": steps}
     except BaseException as error:  # a stranger's object may raise anything while it is read
         return {**_failure(error), "error_class": UNSTORABLE_RESULT, "permanent": True}

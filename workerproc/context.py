@@ -1,20 +1,31 @@
-"""What a handler knows about the attempt that it is: its first argument, `ctx`.
+"""What a handler knows of the attempt that it is, and what it can say: its first argument, `ctx`.
 
 Facts, fixed when the attempt begins, save that somebody may want it to end; and what is to come of
 it. Time is monotonic: `deadline` can be compared with `time.monotonic()` and with nothing else.
+What is said goes into memory (`said.py`, `steps.py`, the page) or, by a connection that the slot
+lends, into the database, under the claim's own token.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import Any, NamedTuple, Unpack
 
+from jobctl.store.json_values import result_text
 from jobctl.store.new_job import AllOptions, NewJob, new_job
 from jobctl.workerproc.cancellation import Cancellation
+from jobctl.workerproc.connections import Connections
+from jobctl.workerproc.effect import Effect, Mode, Reconcile
+from jobctl.workerproc.lending import Lending
+from jobctl.workerproc.page import Page
+from jobctl.workerproc.progress import Number, read, record
+from jobctl.workerproc.said import Said
 from jobctl.workerproc.steps import Steps
+from jobctl.workerproc.transaction import JobTransaction
 
 _LOGGER = logging.getLogger("jobctl.job")
 
@@ -34,6 +45,7 @@ class Token(NamedTuple):
 
 
 _NO_TOKEN = Token(0, 0)
+_NO_CONNECTIONS = Connections(None)
 
 
 class JobLog(logging.LoggerAdapter[logging.Logger]):
@@ -47,7 +59,7 @@ class JobLog(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Context:
     """One attempt of one job. Tests make their own: only `type` has to be given."""
 
@@ -60,10 +72,13 @@ class Context:
     token: Token = _NO_TOKEN
     deadline: float = float("inf")
     cancellation: Cancellation | None = field(default=None, repr=False, compare=False)
-    _steps: Steps = field(init=False, repr=False, compare=False)
+    _page: Page | None = field(default=None, repr=False)
+    _connections: Connections = field(default=_NO_CONNECTIONS, repr=False)
+    _said: Said = field(default_factory=Said, repr=False)
+    _steps: Steps = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_steps", Steps(self.job_id))
+        self._steps = Steps(self.job_id)
 
     @property
     def cancelled(self) -> bool:
@@ -120,3 +135,73 @@ class Context:
         return JobLog(
             _LOGGER, {"job_id": self.job_id, "job_type": self.type, "attempt": self.attempt}
         )
+
+    @property
+    def result(self) -> Any:
+        """The job's result: what was set here, unless the handler returns something else.
+
+        It is what `transaction()` commits. Setting it raises UnstorableValue for what JSON cannot
+        hold, and RuntimeError when the job has succeeded already.
+        """
+        return self._said.result
+
+    @result.setter
+    def result(self, value: Any) -> None:
+        if self._said.committed:
+            raise RuntimeError("this job has succeeded: ctx.result is set before the commit")
+        self._said.result_text = None if value is None else result_text(value)
+        self._said.result = value
+
+    def progress(self, phase: str, done: Number | None = None, total: Number | None = None) -> None:
+        """How far it is: `ctx.progress("rendering", done=47, total=120)`.
+
+        Costs microseconds, however often it is called: the newest is written down about once a
+        second, and when the attempt ends, whatever ends it. Seen with the job, and kept over
+        retries until the next attempt says something. Raises TypeError and ValueError for what are
+        no numbers of things; a phase is cut at 200 characters.
+        """
+        said = record(phase, done, total)
+        if self._page is not None:
+            self._said.progressed = True
+            self._page.note_progress(self.token.counter, monotonic_ns(), said)
+
+    def effect(
+        self,
+        key: str,
+        mode: Mode = "mark_first",
+        reconcile: Reconcile | None = None,
+        conn: Any = None,
+    ) -> Effect:
+        """`with ctx.effect("invoice-email:1842") as effect:` asks whether that was done before.
+
+        `mark_first`: never twice, perhaps never; an ambiguous mark is given to
+        `reconcile(effect)`, which asks the world and says `effect.done(value)`,
+        `effect.not_done()`, or nothing. `act_first`: never forgotten, perhaps twice. With `conn=`
+        it is part of that connection's transaction, and of whatever else that commits. Raises
+        LostClaim when another attempt counts now.
+        """
+        return Effect(self, key, mode, reconcile, conn)
+
+    def transaction(self) -> JobTransaction:
+        """`with ctx.transaction() as conn:` commits what is written on `conn`, `ctx.result`, and
+        the success of this job together.
+
+        Raises LostClaim before the commit when another attempt counts now; nothing stays then.
+        """
+        return JobTransaction(self)
+
+    def connection(self) -> Lending:
+        """`with ctx.connection() as conn:` lends an autocommit connection to jobctl's database.
+
+        Its statements end by the deadline. It is the slot's: not to be kept.
+        """
+        return Lending(self)
+
+    def _progress_said(self) -> str:
+        """What `settle_succeeded` is told of the progress: JSON, by token."""
+        said = self._page.progress() if self._page is not None and self._said.progressed else None
+        words = None if said is None else read(said.body)
+        if said is None or words is None:
+            return "{}"
+        words["ago"] = max(0.0, (monotonic_ns() - said.at_ns) / 1e9)
+        return json.dumps({str(self.token.counter): words})

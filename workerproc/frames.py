@@ -44,6 +44,7 @@ class Kind(IntEnum):
     LOADED = 9  # template -> supervisor: the app is imported; these are its types, crons (JSON)
     FAILED = 10  # template or slot -> supervisor: the app could not be imported (JSON)
     LARGE = 11  # any: the frame is in the memory file that comes with this one
+    ACCESS = 12  # supervisor -> template: the way to the database, for handlers that want it (JSON)
 
 
 class Job(NamedTuple):

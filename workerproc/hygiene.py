@@ -80,7 +80,9 @@ class Left:
 class Hygiene:
     """Remembers how the slot was born. Made when the app is imported and nothing has run."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Callable[[], int] = int) -> None:
+        """`kept`: how many descriptors the slot itself holds open for handlers."""
+        self._kept = kept
         self._folder = os.getcwd()
         self._umask = os.umask(0o077)
         os.umask(self._umask)
@@ -259,7 +261,7 @@ class Hygiene:
         os.close(lowest)
         # No more can be open than there are numbers in use below it, so most are not counted.
         if lowest > MOST_DESCRIPTORS:
-            more = _descriptors() - self._descriptors
+            more = _descriptors() - self._descriptors - self._kept()
             if more > MOST_DESCRIPTORS:
                 left.for_good.append(f"{more} open descriptors, of this job and those before it")
 

@@ -3,8 +3,10 @@
 It spares every job a frame: the slot notes here which claim's handler it has started, and when;
 the supervisor looks only if it has a question (a deadline, a death). The other way it names the
 claim that a soft time-out or a cancel is meant for, so that a late signal cannot hit the next job.
-A handler can scribble over the page like over any memory of its process; what is read is checked,
-and the worst that a lie costs is the liar's own attempt.
+And here a handler's progress stands, however often it says how far it is: nobody is told, the
+supervisor looks once a second and when the attempt ends. A handler can scribble over the page like
+over any memory of its process; what is read is checked, and the worst that a lie costs is the
+liar's own attempt.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ import mmap
 import os
 import struct
 from typing import NamedTuple
+from zlib import crc32
+
+from jobctl.workerproc.progress import RECORD_LIMIT
 
 SIZE = 4096
 _STARTED = struct.Struct("<QQQ")
@@ -21,6 +26,10 @@ _STARTED_AT = 0
 _COMMITTED_AT = 24
 _SOFT_AT = 64  # a cache line of its own, because the supervisor writes it
 _CANCEL_AT = 72
+# Two records of progress, written in turn, so that one of them is whole whenever the writer dies:
+# a checksum of the rest, its length, its number, whose it is, when it was said.
+_PROGRESS = struct.Struct("<IIQQQ")
+_PROGRESS_AT = (1024, 2560)
 
 
 class Started(NamedTuple):
@@ -32,11 +41,20 @@ class Started(NamedTuple):
     cpu_ns: int
 
 
+class Said(NamedTuple):
+    """A record of progress (`progress.py`): of which claim, and when (CLOCK_MONOTONIC)."""
+
+    token: int
+    at_ns: int
+    body: bytes
+
+
 class Page:
     """One end's view of the shared memory behind `descriptor`, which stays the caller's."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, SIZE)
+        self._records = 0  # of progress, written from this end
 
     @staticmethod
     def create(name: str) -> int:
@@ -80,6 +98,29 @@ class Page:
         """Which claim's handler is past that point."""
         (token,) = _TOKEN.unpack_from(self._memory, _COMMITTED_AT)
         return int(token)
+
+    def note_progress(self, token: int, at_ns: int, body: bytes) -> None:
+        """How far this claim's attempt is; `body` has at most RECORD_LIMIT bytes."""
+        self._records += 1
+        at = _PROGRESS_AT[self._records & 1]
+        rest = _PROGRESS.pack(0, len(body), self._records, token, at_ns)[4:] + body
+        self._memory[at : at + 4 + len(rest)] = crc32(rest).to_bytes(4, "little") + rest
+
+    def progress(self) -> Said | None:
+        """What was said last and is whole; None when nothing is."""
+        found = [one for at in _PROGRESS_AT if (one := self._record(at)) is not None]
+        return max(found)[1] if found else None
+
+    def _record(self, at: int) -> tuple[int, Said] | None:
+        """One of the two records, with its number."""
+        copy = self._memory[at : at + _PROGRESS.size + RECORD_LIMIT]
+        checksum, length, number, token, at_ns = _PROGRESS.unpack_from(copy)
+        if not number or length > RECORD_LIMIT:
+            return None
+        end = _PROGRESS.size + length
+        if crc32(copy[4:end]) != checksum:
+            return None
+        return number, Said(token, at_ns, copy[_PROGRESS.size : end])
 
     def close(self) -> None:
         """Gives the memory back."""

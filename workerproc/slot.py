@@ -27,7 +27,9 @@ from setproctitle import setproctitle
 
 from jobctl.store.texts import storable
 from jobctl.workerproc import frames, hygiene, launch, linux, loading
+from jobctl.workerproc.access import Access
 from jobctl.workerproc.attempt import Attempts
+from jobctl.workerproc.connections import Connections
 from jobctl.workerproc.frames import Kind
 from jobctl.workerproc.hygiene import Hygiene, Left
 from jobctl.workerproc.page import Page
@@ -56,7 +58,7 @@ _NOT_RESET = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """All that a slot is given on its way; the last four are descriptors."""
+    """All that a slot is given on its way; four of it are descriptors."""
 
     app: str
     registry: Registry | None  # None: import the app yourself
@@ -70,6 +72,7 @@ class Birth:
     page: int
     output: int
     stack: int
+    access: Access | None = None  # the way to the database
 
 
 def live(birth: Birth) -> NoReturn:
@@ -110,20 +113,23 @@ def _live(birth: Birth) -> int:
             frames.send(control, frames.pack(Kind.FAILED, error.body))
             return error.exit_code
         ready |= registry.declared()
-    attempts = Attempts(registry, Page(birth.page))
+    connections = Connections(birth.access)
+    attempts = Attempts(registry, Page(birth.page), connections)
     signal.signal(signal.SIGUSR1, attempts.on_signal)
     os.close(birth.page)
     setproctitle(f"jobctl: slot {birth.number} idle")
     frames.send(control, frames.pack(Kind.READY, ready))
-    _serve(control, attempts, f"jobctl: slot {birth.number} ")
+    _serve(control, attempts, connections, f"jobctl: slot {birth.number} ")
     return launch.EXIT_CLEAN
 
 
-def _serve(control: socket.socket, attempts: Attempts, title: str) -> None:
+def _serve(
+    control: socket.socket, attempts: Attempts, connections: Connections, title: str
+) -> None:
     """One job after the other, until the supervisor says stop or is gone."""
     receive = frames.Inbox().receive
     mine = os.getpid()
-    left_by = Hygiene().check
+    left_by = Hygiene(kept=connections.__len__).check
     while True:
         frame, _ = receive(control)
         if not frame:
@@ -141,6 +147,7 @@ def _serve(control: socket.socket, attempts: Attempts, title: str) -> None:
                 _remark(control, job.token, left)
             flush_output()  # before the answer: a line belongs to the job that printed it
             frames.send(control, answer)
+            connections.tidy()
             setproctitle(f"{title}idle")
         elif kind == _STOP:
             return

@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 from setproctitle import setproctitle
 
 from jobctl.workerproc import frames, launch, linux, loading
+from jobctl.workerproc.access import Access
 from jobctl.workerproc.frames import Kind
 from jobctl.workerproc.registry import Registry
 from jobctl.workerproc.slot import Birth, flush_output, live
@@ -92,11 +93,15 @@ def _run(order: Order, control: socket.socket) -> int:
 def _serve(order: Order, control: socket.socket, registry: Registry | None) -> None:
     """Forks a slot for each SPAWN until the supervisor closes the socket."""
     inbox = frames.Inbox(len(launch.SPAWN_DESCRIPTORS))
+    access: dict[str, str] | None = None
     while True:
         frame, descriptors = inbox.receive(control)
         if not frame:
             return
         body = frames.unpack(frame)
+        if frames.kind_of(frame) is Kind.ACCESS:
+            access = body
+            continue
         birth = Birth(
             app=order.app,
             registry=registry,
@@ -106,6 +111,7 @@ def _serve(order: Order, control: socket.socket, registry: Registry | None) -> N
             life=body["life"],
             mark=body["mark"],
             group=body["group"],
+            access=_access(access, body["slot"]),
             **dict(zip(launch.SPAWN_DESCRIPTORS, descriptors, strict=True)),
         )
         try:
@@ -114,6 +120,12 @@ def _serve(order: Order, control: socket.socket, registry: Registry | None) -> N
             spawned = {"life": birth.life, "pid": 0, "why": f"fork: {error}"}
         frames.close_descriptors(descriptors)
         frames.send(control, frames.pack(Kind.SPAWNED, spawned))
+
+
+def _access(told: dict[str, str] | None, slot: int) -> Access | None:
+    if told is None:
+        return None
+    return Access(told["dsn"], told["schema"], f"jobctl {told['host']}:{slot}")
 
 
 def _spawn(birth: Birth) -> int:

@@ -7,6 +7,7 @@ from jobctl.store.errors import InvalidJob, JobctlError, SchemaError, Unstorable
 from jobctl.workerproc.chain import chain
 from jobctl.workerproc.context import Context, Token
 from jobctl.workerproc.cron import cron
+from jobctl.workerproc.effect import Effect
 from jobctl.workerproc.errors import (
     Cancelled,
     DeclarationError,
@@ -29,6 +30,7 @@ __all__ = [
     "Cancelled",
     "Context",
     "DeclarationError",
+    "Effect",
     "InvalidJob",
     "Job",
     "JobctlError",

@@ -12,7 +12,8 @@
 --   (0 or 1), delay (seconds), hold_limit (nobody of its limit starts before that is over), failed
 --   (whether it counts as a failure of the job), host, slot, pid, started_ago (seconds), exit_reason,
 --   signal, peak_memory_bytes, cpu_seconds, failure_class (of the job), error_class, error_code,
---   error, stack (of the attempt), error_group (place 'dead').
+--   error, stack (of the attempt), error_group (place 'dead'), said (its last progress, see
+--   dated_progress; absent: nothing that is not written yet).
 -- A job that somebody has asked to cancel is never run again: what would be tried again is cancelled.
 --   If it had begun and its type has an on_cancel hook, that hook is all that is left to run, once
 --   ('compensate', which is what a kill by force asks for): the job waits at the front for it, and
@@ -25,7 +26,7 @@ WITH told AS MATERIALIZED (
         host text, slot integer, pid integer, started_ago double precision, exit_reason text,
         signal text, peak_memory_bytes bigint, cpu_seconds double precision, failure_class text,
         error_class text, error_code text, error text, stack text, error_group text,
-        hold_limit boolean)
+        hold_limit boolean, said jsonb)
 ),
 judged AS MATERIALIZED (
     SELECT
@@ -36,7 +37,8 @@ judged AS MATERIALIZED (
             WHEN t.started_ago IS NULL THEN coalesce(c.started_at, c.claimed_at)
             ELSE now() - make_interval(secs => t.started_ago)
         END AS started_at,
-        j.attempt AS before_attempt, j.progress, j.queue, j.priority, j.type, j.cancel_requested_at,
+        coalesce(dated_progress(t.said), j.progress) AS progress,
+        j.attempt AS before_attempt, j.queue, j.priority, j.type, j.cancel_requested_at,
         CASE
             WHEN j.compensating AND t.outcome IS NOT NULL AND t.outcome <> 'interrupted' THEN 'cancelled'
             WHEN j.compensating THEN CASE WHEN t.place = 'lane' THEN 'lane' ELSE 'front' END
@@ -82,6 +84,7 @@ kept_open AS (
         crashes = least(j.crashes + e.crashed::bigint, 2000000000),
         run_at = CASE WHEN e.goes_to IN ('retry', 'snooze') THEN e.next_run_at ELSE j.run_at END,
         first_started_at = coalesce(j.first_started_at, e.started_at),
+        progress = e.progress,
         -- A hook is not killed for the request that it answers.
         compensating = e.compensates OR NULL,
         cancel_force_at = NULL,
@@ -102,6 +105,7 @@ gone AS (
     USING ended AS e
     WHERE j.id = e.job_id AND j.id = ANY(%(jobs)s::bigint[]) AND e.goes_to = 'cancelled'
     RETURNING j.*, e.spent, e.crashed, e.started_at, e.session_id, e.token, e.failed,
+        e.progress AS last_progress,
         e.failure_class AS its_class, e.error_code AS its_code, left(e.error, 4000) AS its_error
 ),
 keys AS (
@@ -129,7 +133,7 @@ into_history AS (
         g.id, g.type, g.queue, g.priority, g.key, g.subject, g.args, g.schema_version,
         g.max_attempts, least(g.attempt + g.spent::bigint, 2000000000),
         least(g.crashes + g.crashed::bigint, 2000000000), g.run_at, g.created_at,
-        g.started_at, now(), 'cancelled', g.cancel_requested_at, g.progress,
+        g.started_at, now(), 'cancelled', g.cancel_requested_at, g.last_progress,
         CASE WHEN g.failed THEN g.its_class ELSE g.failure_class END,
         CASE WHEN g.failed THEN g.its_code ELSE g.last_error_code END,
         CASE WHEN g.failed THEN g.its_error ELSE g.last_error END,

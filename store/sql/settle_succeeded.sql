@@ -7,7 +7,8 @@
 -- Parameters: jobs, tokens, results (arrays of the same length; a result is JSON text or NULL, and
 --   parsed by itself: one job's text cannot pass for another's), session; steps (likewise: what each has
 --   enqueued for when it succeeds, a JSON array or NULL; what PostgreSQL refuses of it fails the batch),
---   most_bytes (of the args of one of those).
+--   most_bytes (of the args of one of those), progress (a JSON object: what was said last by those that
+--   said something, by token; see dated_progress).
 -- What comes after these jobs is let go: release_children, asked only if there is an edge. History is
 --   written before: a step may come after any of them.
 WITH mine AS MATERIALIZED (
@@ -71,7 +72,8 @@ kept AS (
         g.id, g.type, g.queue, g.priority, g.key, g.subject, g.args, g.schema_version,
         g.max_attempts, least(g.attempt + 1::bigint, 2000000000), g.crashes, g.run_at, g.created_at,
         g.started_at, now(),
-        'succeeded', g.cancel_requested_at, g.progress,
+        'succeeded', g.cancel_requested_at,
+        coalesce(dated_progress(%(progress)s::jsonb -> g.token::text), g.progress),
         g.result::jsonb,
         g.failure_class, g.last_error_code, g.last_error, g.first_failed_at, g.last_failed_at,
         %(session)s, g.token

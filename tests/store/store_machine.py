@@ -459,6 +459,7 @@ class StoreMachine(RuleBasedStateMachine):
             steps=[None] * len(held),
             most_bytes=None,
             session=held[0].session_id,
+            progress="{}",
         )
         return {row[0] for row in rows}
 

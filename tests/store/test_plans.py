@@ -67,7 +67,7 @@ PLANS: dict[str, tuple[dict[str, Any], set[Scan]]] = {
     ),
     "settle_succeeded": (
         {"jobs": ARRAY, "tokens": ARRAY, "results": ["1"] * BATCH, "steps": [None] * BATCH,
-         "most_bytes": 65536, "session": SESSION},
+         "most_bytes": 65536, "session": SESSION, "progress": "{}"},
         {CLAIM, JOB, KEY, KEY_ROW, PLACE, CHILDREN},
     ),
     "settle_ended": (
@@ -91,6 +91,9 @@ PLANS: dict[str, tuple[dict[str, Any], set[Scan]]] = {
             "started_ago": [1.0], "remains": [1.0],
         },
         {CLAIM},
+    ),
+    "note_progress": (
+        {"session": SESSION, "jobs": [1], "tokens": [1], "said": ['{"phase": "x"}']}, {CLAIM, JOB},
     ),
     # One row a host: all of them are read for whether somebody leads.
     "renew_session": (
@@ -195,6 +198,7 @@ class Host:
                 results=[None] * len(held),
                 steps=[None] * len(held),
                 most_bytes=None,
+                progress="{}",
             )
         )
 

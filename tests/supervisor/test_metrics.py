@@ -54,6 +54,7 @@ CONTRACT = {
     "jobctl_deadline_kills": ("counter", {"job_type", "kind"}),
     "jobctl_lease_renewals": ("counter", {"result"}),
     "jobctl_claims_lost": ("counter", set()),
+    "jobctl_effects": ("counter", {"result"}),
     "jobctl_leader": ("gauge", set()),
     "jobctl_leader_duty_age_seconds": ("gauge", {"duty"}),
     "jobctl_leader_duty_errors": ("counter", {"duty"}),

@@ -155,6 +155,7 @@ def test_a_success_that_the_handler_committed_itself_stands(database: str) -> No
             run(
                 on.see, "settle_succeeded", jobs=[one.job_id], tokens=[one.token],
                 session=SESSION, results=['"kept"'], steps=[None], most_bytes=None,
+                progress="{}",
             )  # fmt: skip
         on.settler.settle(Success(done))
         on.settler.settle(on.other(raised, FAILED))

@@ -50,6 +50,7 @@ def drain(dsn: str, schema: str, queue: str, batch: int) -> float:
                         "steps": [None] * len(rows),
                         "most_bytes": None,
                         "session": 1,
+                        "progress": "{}",
                     },
                 ).fetchall()
             )
