@@ -29,15 +29,28 @@ SETTINGS = {
 class Pair:
     """Migrated, running, and replicating synchronously once made."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] = SETTINGS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] = SETTINGS,
+        addresses: tuple[str, str] = ("", ""),
+        visitors: str = "",
+    ) -> None:
+        """`addresses` on which they listen beside their sockets, and who may come in there."""
         folder.mkdir(mode=0o755)
         self._visitors = folder / "pg_hba.conf"
         self._visitors.write_text(
-            f"local all all peer map={ROLE}\nlocal replication all peer map={ROLE}\n"
+            f"local all all peer map={ROLE}\nlocal replication all peer map={ROLE}\n{visitors}"
         )
         settings = {**settings, "hba_file": str(self._visitors)}
-        self.first = EmbeddedPostgres(folder / "a", bindir=chosen_bindir(), settings=settings)
-        self.second = EmbeddedPostgres(folder / "b", bindir=chosen_bindir(), settings=settings)
+        self.first, self.second = (
+            EmbeddedPostgres(
+                folder / letter,
+                bindir=chosen_bindir(),
+                settings={**settings, "listen_addresses": address},
+            )
+            for letter, address in zip("ab", addresses, strict=True)
+        )
         self.primary = self.first
         migrate(self.first.start())
         self.first.stop()

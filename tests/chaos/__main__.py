@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.chaos import cables
 from tests.chaos.checker import Verdict
 from tests.chaos.controls import CONTROLS, Control, without
 from tests.chaos.storm import Plan, run
@@ -24,12 +25,18 @@ def main() -> int:
     parser.add_argument("--no-controls", action="store_true", help="only the storm")
     parser.add_argument("--only-control", help="only the controls of which the guard has this word")
     words = parser.parse_args()
+    without_cables = cables.enter(["-m", "tests.chaos", *sys.argv[1:]])
     # Whoever stops this wants everything that it has started to stop.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
     good = True
     if words.only_control is None:
         _say(f"A storm of {words.seconds:g} s over {words.hosts} hosts, seed {words.seed}")
-        plan = Plan(words.seconds, seed=words.seed, hosts=words.hosts)
+        cabled = 0 if without_cables else words.hosts // 2
+        if cabled:
+            _say(f"{cabled} of them in network namespaces of their own, by cables that are pulled")
+        else:
+            _say(f"All of them behind proxies; no cables are pulled: {without_cables}")
+        plan = Plan(words.seconds, seed=words.seed, hosts=words.hosts, cabled=cabled)
         with guarded_folder() as folder:
             good = _report(run(plan, folder), folder)
     for control in () if words.no_controls else CONTROLS:

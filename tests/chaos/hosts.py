@@ -11,6 +11,7 @@ from random import Random
 
 import jobctl
 from jobctl.store.cluster import DATABASE, PORT, ROLE
+from tests.chaos.cables import MORTAL, Cable
 from tests.chaos.history import History
 from tests.network import Proxy, Weather
 from tests.standby import Pair
@@ -21,10 +22,16 @@ ROOT = Path(__file__).parents[2]
 
 
 class StormHost:
-    """Its DSN names both servers, each behind a proxy of its own."""
+    """Its DSN names both servers, each behind a proxy of its own; or it has a cable to both."""
 
     def __init__(
-        self, name: str, pair: Pair, folder: Path, options: tuple[str, ...], product: Path | None
+        self,
+        name: str,
+        pair: Pair,
+        folder: Path,
+        options: tuple[str, ...],
+        product: Path | None,
+        cable: Cable | None = None,
     ) -> None:
         self.name = name
         self.faulty = False  # something is being done to it
@@ -32,12 +39,17 @@ class StormHost:
         self._options = options
         ours = Path(jobctl.__file__).parents[1]
         self._paths = [str(path) for path in (product or ours, APPS, ROOT)]
-        self.networks = [
-            Proxy(folder / f"{name}-{letter}", server.cluster.socket)
-            for letter, server in (("a", pair.first), ("b", pair.second))
-        ]
-        hosts = ",".join(str(network.folder) for network in self.networks)
-        self._dsn = f"postgresql://{ROLE}@/{DATABASE}?host={hosts}&port={PORT},{PORT}"
+        self.cable = cable
+        self.networks: list[Proxy] = []
+        if cable is not None:
+            self._dsn = cable.dsn
+        else:
+            self.networks = [
+                Proxy(folder / f"{name}-{letter}", server.cluster.socket)
+                for letter, server in (("a", pair.first), ("b", pair.second))
+            ]
+            hosts = ",".join(str(network.folder) for network in self.networks)
+            self._dsn = f"postgresql://{ROLE}@/{DATABASE}?host={hosts}&port={PORT},{PORT}"
         self.host = self._start()
 
     def _start(self) -> Host:
@@ -47,7 +59,13 @@ class StormHost:
             "CHAOS_HOST": self.name,
         }
         return Host(
-            self._dsn, self._folder, self.name, *self._options, app="storm", environ=environment
+            self._dsn,
+            self._folder,
+            self.name,
+            *self._options,
+            app="storm",
+            environ=environment,
+            prefix=(*MORTAL, *(() if self.cable is None else self.cable.inside)),
         )
 
     def kill(self) -> None:
@@ -73,10 +91,16 @@ class StormHost:
             _send(chance.choice(slots), signal.SIGKILL)
 
     def network(self, weather: Weather, delay: float = 0.0) -> None:
+        if self.cable is not None:
+            # A kernel that can slow a device down is rare; a cable that is out is not.
+            self.cable.change(Weather.BLACK_HOLE if delay else weather)
         for network in self.networks:
             network.change(weather, delay)
 
     def cut(self) -> None:
+        if self.cable is not None:  # in and out again: what was on its way is sent once more
+            self.cable.change(Weather.BLACK_HOLE)
+            self.cable.change(Weather.FAIR)
         for network in self.networks:
             network.cut()
 
@@ -88,6 +112,8 @@ class StormHost:
         code = self.host.stop(signal.SIGQUIT, within=60)
         for network in self.networks:
             network.close()
+        if self.cable is not None:
+            self.cable.end()
         return code
 
     def arrivals_in_the_worst_second(self) -> int:

@@ -28,6 +28,7 @@ EVERYTHING: Mapping[str, int] = {
     "restart postgresql": 5,
     "outage": 2,
 }
+_OF_NETWORKS = frozenset({"cut", "black hole", "deaf", "refuse", "slow"})
 
 
 class Nemesis:
@@ -83,7 +84,10 @@ class Nemesis:
         if len(self._hosts) - len(healthy) >= self._at_once:
             return
         self.done[fault] += 1
-        self._to(self._chance.choice(healthy), fault)
+        host = self._chance.choice(healthy)
+        if host.cable is not None and fault in _OF_NETWORKS:
+            self.done[f"{fault}, on a cable"] += 1
+        self._to(host, fault)
 
     def _postgresql(self, fault: str) -> None:
         self.done[fault] += 1

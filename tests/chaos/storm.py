@@ -18,7 +18,7 @@ import psycopg
 
 from jobctl.supervisor.duties import AMNESTY_SECONDS, GRACE_SECONDS
 from jobctl.supervisor.leader import CALM_SECONDS
-from tests.chaos import audit
+from tests.chaos import audit, cables
 from tests.chaos.checker import Evidence, Verdict, check
 from tests.chaos.history import History, read
 from tests.chaos.hosts import ROOT, StormHost
@@ -39,6 +39,7 @@ class Plan:
     seconds: float
     seed: int = 1
     hosts: int = 3
+    cabled: int = 0  # of these, so many in network namespaces of their own, if that is possible
     slots: int = 2
     lease: float = 4.0
     enqueuers: int = 3
@@ -64,7 +65,7 @@ def run(plan: Plan, folder: Path, product: Path | None = None) -> Verdict:
 
     `folder` must be short, for the sockets in it, and open to the server's user.
     """
-    with _servers(folder) as pair:
+    with _servers(folder, plan) as pair:
         audit.install(pair.primary.dsn())
         history = History(folder, "nemesis")
         hosts = _hosts(plan, pair, folder, product)
@@ -109,8 +110,11 @@ def _storm(
 
 
 @contextmanager
-def _servers(folder: Path) -> Iterator[Pair]:
-    pair = Pair(folder / "pg")
+def _servers(folder: Path, plan: Plan) -> Iterator[Pair]:
+    if plan.cabled and cables.are_possible():
+        pair = Pair(folder / "pg", addresses=cables.ADDRESSES, visitors=cables.VISITORS)
+    else:
+        pair = Pair(folder / "pg")
     try:
         yield pair
     finally:
@@ -119,9 +123,14 @@ def _servers(folder: Path) -> Iterator[Pair]:
 
 def _hosts(plan: Plan, pair: Pair, folder: Path, product: Path | None) -> list[StormHost]:
     options = ("--slots", str(plan.slots), "--lease", f"{plan.lease:g}s", "--kill-grace", "1s")
+    cabled = plan.cabled if cables.are_possible() else 0
     hosts = [
-        StormHost(f"h{number}", pair, folder, options, product) for number in range(plan.hosts)
-    ]
+        StormHost(
+            f"h{number}", pair, folder, options, product,
+            cables.Cable(number) if number < cabled else None,
+        )
+        for number in range(plan.hosts)
+    ]  # fmt: skip
     for host in hosts:
         host.host.ready()
     return hosts
@@ -141,7 +150,8 @@ def _enqueuers(plan: Plan, pair: Pair, folder: Path) -> Iterator[None]:
     }
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.enqueuer", f"e{number}"], env=environment
+            [*cables.MORTAL, sys.executable, "-m", "tests.chaos.enqueuer", f"e{number}"],
+            env=environment,
         )
         for number in range(plan.enqueuers)
     ]

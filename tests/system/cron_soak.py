@@ -29,6 +29,7 @@ from zoneinfo import available_timezones
 from jobctl.store.cluster import DATABASE, PORT, ROLE
 from jobctl.store.embedded import EmbeddedPostgres
 from jobctl.store.migrate import migrate
+from jobctl.workerproc import linux
 from tests.servers import FAST, chosen_bindir, guarded_folder
 from tests.store import test_schedule, zones
 from tests.system.cut import Cut
@@ -297,7 +298,9 @@ def _wire() -> Iterator[tuple[tuple[str, ...], Callable[[bool], None]]]:
 
     Raises what `ip` or the kernel says against it.
     """
-    holder = subprocess.Popen(["unshare", "--net", "sleep", "3600"])
+    holder = subprocess.Popen(
+        ["unshare", "--net", "sleep", "3600"], preexec_fn=linux.die_with_parent
+    )
     try:
         inside = ("nsenter", "--target", str(holder.pid), "--net")
         ours = Path("/proc/self/ns/net").readlink()

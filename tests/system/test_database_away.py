@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 import psycopg
 import pytest
@@ -85,6 +86,77 @@ def test_the_database_stays_away_for_longer_than_the_lease(
             jobs.nothing_is_misplaced()
     finally:
         hosts.end()
+
+
+@pytest.mark.slow
+def test_postgresql_is_away_for_minutes(own_server: EmbeddedPostgres, tmp_path: Path) -> None:
+    """Twice the usual lease. What ended meanwhile is written afterwards and never run again; what
+    still ran is stopped before the lease is over and runs again; what waited runs; no host, no slot
+    and no job is dead for it, and no attempt is spent."""
+    dsn = own_server.dsn()
+    hosts = Hosts(dsn, tmp_path)
+    fleet: dict[str, Host] = {}
+    try:
+        for name in ("one", "two"):
+            fleet[name] = hosts.start(name, "--slots", "2", "--lease", "60s").ready()
+        with jobs_of(dsn) as jobs:
+            names = ("soon", "later", "through", "also")
+            running = {name: jobs.enqueue("wait_for", {"name": name}) for name in names}
+            for name in names:
+                until((tmp_path / name).exists, what=f"the job {name}")
+            waiting = [jobs.enqueue("add", {"a": 1, "b": n}) for n in range(50)]
+        slots = {name: host.slots() for name, host in fleet.items()}
+        _stop(own_server, signal.SIGQUIT)
+        begun = monotonic()
+        _let_pass(begun, 5)
+        (tmp_path / "soon.go").touch()
+        _let_pass(begun, 35)  # before anything of it may be fenced
+        (tmp_path / "later.go").touch()
+        for host in fleet.values():
+            until(partial(host.said, "lease_over"), within=60, what="the end of the lease")
+        _let_pass(begun, 130)
+        assert all(host.process.poll() is None for host in fleet.values())
+        assert sum(host.state()["unwritten"] for host in fleet.values()) >= 2
+        own_server.start()
+        with jobs_of(dsn) as jobs:
+            for name in ("through", "also"):
+                until(partial(_ran_twice, tmp_path, name), within=120, what=f"{name} to run again")
+                (tmp_path / f"{name}.go").touch()
+            for job in (*running.values(), *waiting):
+                assert jobs.wait(job, "succeeded", within=60)["attempt"] == 1
+            assert jobs.connection.execute("SELECT FROM jobctl.dead").rowcount == 0
+            lost = "SELECT FROM jobctl.attempts WHERE outcome IN ('lost', 'crashed')"
+            assert jobs.connection.execute(lost).rowcount == 0
+            jobs.nothing_is_misplaced()
+        assert [len(_runs(tmp_path, name)) for name in names] == [1, 1, 2, 2]
+        for name, host in fleet.items():
+            until(partial(_has_two_slots, host), what="its slots")
+            kept = set(slots[name].items()) & set(host.slots().items())
+            assert len(kept) == sum(_ran_in(tmp_path, each, slots[name]) for each in names[:2])
+            assert not host.said("claim_lost")
+    finally:
+        hosts.end()
+
+
+def _let_pass(begun: float, seconds: float) -> None:
+    """The outage itself: its length is what the story is about."""
+    until(lambda: monotonic() > begun + seconds, within=seconds + 5, what="time to pass")
+
+
+def _runs(folder: Path, name: str) -> list[str]:
+    return (folder / name).read_text().splitlines()
+
+
+def _ran_twice(folder: Path, name: str) -> bool:
+    return len(_runs(folder, name)) == 2
+
+
+def _has_two_slots(host: Host) -> bool:
+    return len(host.slots()) == 2
+
+
+def _ran_in(folder: Path, name: str, slots: dict[int, int]) -> bool:
+    return int(_runs(folder, name)[0].split()[2]) in slots.values()
 
 
 def test_each_of_our_connections_is_terminated(hosts: Hosts, jobs: Jobs) -> None:
