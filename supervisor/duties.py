@@ -148,6 +148,7 @@ class Housekeeping:
         await link.run("sweep_keys", most=LARGEST_SWEEP)
         await link.run("sweep_edges", keep=self._keep, most=LARGEST_SWEEP)
         await link.run("sweep_attempts", keep=self._keep, most=LARGEST_SWEEP)
+        await link.run("sweep_claims", most=LARGEST_SWEEP)
         await link.run("sweep_sessions")
         await link.run("sweep_lanes")
         await link.run("sweep_cron_fires", keep=self._keep, most=LARGEST_SWEEP)

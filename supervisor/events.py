@@ -96,6 +96,7 @@ class Event(Enum):
     RELOADING = Words(
         logging.INFO, "loading new code; what runs goes on, and the old code if the new one fails"
     )
+    RELOADED = Words(logging.INFO, "{sentence}")
     FLEET_NOTICE = Words(logging.WARNING, "{sentence}")
     OUTPUT = Words(logging.INFO, "{line}")
 

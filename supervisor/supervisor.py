@@ -69,6 +69,9 @@ LONGEST_TURN = 0.25
 #: And at least this often while nothing runs.
 LONGEST_REST = 1.0
 
+#: What the fleet remarks without any reason to worry.
+_NO_WARNINGS = {Notice.SLOT_READY: Event.SLOT_READY, Notice.RELOADED: Event.RELOADED}
+
 EXIT_DONE, EXIT_FAILED, EXIT_PARTLY, EXIT_CONFIGURATION = 0, 1, 5, 78
 
 
@@ -463,7 +466,7 @@ class Supervisor:
             self._begin_stop("an app that does not exist", 0.0)
 
     def on_notice(self, notice: Notice, slot: Slot | None, sentence: str) -> None:
-        event = Event.SLOT_READY if notice is Notice.SLOT_READY else Event.FLEET_NOTICE
+        event = _NO_WARNINGS.get(notice, Event.FLEET_NOTICE)
         number = None if slot is None else slot.number
         self._log.say(event, notice=notice.value, slot=number, sentence=sentence)
         self._alarm.set()

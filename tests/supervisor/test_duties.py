@@ -9,12 +9,21 @@ from typing import Any
 
 import psycopg
 
+from jobctl.store import reading
 from jobctl.store.dsn import conninfo
 from jobctl.store.link import Link, Row
 from jobctl.store.statements import sql
-from jobctl.supervisor.duties import AMNESTY_SECONDS, GAUGES_SECONDS, Gauges, Reaper, promote
+from jobctl.supervisor.duties import (
+    AMNESTY_SECONDS,
+    GAUGES_SECONDS,
+    Gauges,
+    Housekeeping,
+    Reaper,
+    promote,
+)
 from jobctl.supervisor.leases import boottime
 from jobctl.supervisor.settle import Settlement
+from tests.store.standing import put
 
 
 class Told:
@@ -229,3 +238,19 @@ def test_a_lease_of_the_future_begins_now(database: str) -> None:
         ).fetchone()
         assert row == (True, 60)
     assert fleet.expired == []
+
+
+def test_a_running_jobs_row_was_deleted_by_hand(database: str) -> None:
+    """Its claim is a claim of nothing: it is swept, so that its session can be forgotten; a claim
+    of a job that is there is not touched."""
+    with reading.connect(database, "jobctl") as connection:
+        there = put(connection, state="running")
+        orphan = put(connection, state="running")
+        connection.execute("DELETE FROM job WHERE id = %s", (orphan,))
+
+        def claimed() -> list[int]:
+            return [row["job_id"] for row in connection.execute("SELECT job_id FROM claim")]
+
+        assert sorted(claimed()) == [there, orphan]
+        step(database, Housekeeping(3600.0, 3600.0).sweep)
+        assert claimed() == [there]

@@ -135,7 +135,9 @@ def test_a_disabled_cron_does_not_fire_and_a_reload_changes_nothing(
     until(lambda: fired(jobs) > 0, what="a firing")
     jobs.connection.execute("UPDATE jobctl.cron_entry SET disabled_at = now() WHERE name = 'tick'")
     host.send(signal.SIGHUP)
-    until(lambda: any(one["notice"] == "reloaded" for one in host.said("fleet_notice")), what="it")
+    until(lambda: host.said("reloaded"), what="it")
+    assert host.said("reloaded")[0]["level"] == "info"
+    assert not host.said("fleet_notice")
     before = fired(jobs, "tock")
     ticks = fired(jobs)
     until(lambda: fired(jobs, "tock") > before + 1, what="the other one's firings")
