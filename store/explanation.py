@@ -90,6 +90,8 @@ def _of_state(facts: Standing) -> _Answer:
             return _later(facts, Cause.RETRYING, f"{tried} the next one comes")
         case State.BLOCKED if facts.place["limit_key"]:
             return _of_limit(facts, facts.place["limit_key"])
+        case State.BLOCKED if job["waits_for"]:
+            return _of_parents(facts)
         case State.BLOCKED:
             return (
                 Cause.BLOCKED,
@@ -164,6 +166,23 @@ _ENDED = {
     State.SUCCEEDED: "succeeded", State.CANCELLED: "been cancelled",
     State.DISCARDED: "been discarded",
 }  # fmt: skip
+
+
+def _of_parents(facts: Standing) -> _Answer:
+    job, since = facts.job, _when(facts, facts.place["blocked_at"])
+    drawn = f"jobctl jobs show {job['id']} draws what it comes after"
+    if job["stuck"]:
+        return (
+            Cause.BLOCKED,
+            f"{job['stuck_because']}; it is held since {since}",
+            f"{drawn}; replay that one if it is dead (jobctl dead replay), or cancel this one",
+        )
+    return (
+        Cause.BLOCKED,
+        f"it comes after {_many(job['waits_for'])} that {_have(job['waits_for'])} not succeeded "
+        f"yet, since {since}",
+        f"{drawn}; when the last of them has succeeded it is queued by itself",
+    )
 
 
 def _later(facts: Standing, cause: Cause, what: str) -> _Answer:
@@ -338,6 +357,10 @@ def _many(jobs: int) -> str:
     if jobs > MOST_AHEAD:
         return f"more than {MOST_AHEAD} jobs"
     return "1 job" if jobs == 1 else f"{jobs} jobs"
+
+
+def _have(many: int) -> str:
+    return "has" if many == 1 else "have"
 
 
 def _are(many: int) -> str:

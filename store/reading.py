@@ -26,6 +26,8 @@ from jobctl.store.states import State
 
 #: No count goes beyond this; a count that is larger is only known to be.
 LARGEST_COUNT = 100_000
+#: No drawing of what comes after what goes further.
+MOST_DRAWN = 100
 
 #: The error group of what died without one: by an older version, or for another reason.
 UNGROUPED = "none"
@@ -56,7 +58,8 @@ class JobFilter:
     """Which jobs are meant. None: whatever it is.
 
     `since` and `until` are when they were created; for dead jobs, when they died. `error` is text
-    somewhere in the error, or its class or code, with `*` for anything.
+    somewhere in the error, or its class or code, with `*` for anything. `parent`: a job that they
+    come after.
     """
 
     queue: str | None = None
@@ -68,6 +71,7 @@ class JobFilter:
     since: datetime | None = None
     until: datetime | None = None
     error_group: str | None = None  # of dead jobs only; UNGROUPED: those that have none
+    parent: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -150,12 +154,20 @@ def ago(connection: Connection, seconds: float) -> datetime:
 
 
 def job(connection: Connection, job_id: int) -> Row | None:
-    """One job as the contract's view shows it, with its `attempts`; None if there is none."""
+    """One job as the contract's view shows it, with its `attempts` and its `graph`; None if there
+    is none."""
     with one_moment(connection):
         found = jobs(connection, [job_id])
         if not found:
             return None
-        return {**found[0], "attempts": _run(connection, "read_attempts", id=job_id)}
+        attempts = _run(connection, "read_attempts", id=job_id)
+        return {**found[0], "attempts": attempts, "graph": graph(connection, job_id)}
+
+
+def graph(connection: Connection, job_id: int) -> list[Row]:
+    """A job with all that it comes after and all that comes after it, each with its state and, in
+    `after`, what of these it comes after; at most MOST_DRAWN each way. Empty if it stands alone."""
+    return _run(connection, "read_graph", id=job_id, most=MOST_DRAWN)
 
 
 def jobs(connection: Connection, ids: Sequence[int]) -> list[Row]:
@@ -187,7 +199,9 @@ def ids(
         grouped = wanted.error_group != UNGROUPED
         statement = "read_dead_ids_by_group" if grouped else "read_dead_ids"
         return [row["job_id"] for row in _run(connection, statement, **asked)]
-    if wanted.subject is not None:
+    if wanted.parent is not None:
+        statement = "read_ids_by_parent"
+    elif wanted.subject is not None:
         statement = "read_ids_by_subject"
     elif wanted.key is not None:
         statement = "read_ids_by_key"

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from jobctl.cli import bulk, database
+from jobctl.cli import bulk, database, graph
 from jobctl.cli.bulk import Deed
 from jobctl.cli.endings import ExitCode, Failure
 from jobctl.cli.kinds import ID
@@ -203,6 +203,8 @@ def _text(job: dict[str, Any], now: datetime) -> str:
             lines.append(f"{name:<20} {safe(json_text(job[name]))}")
     if job["last_error"]:
         lines += ["", "last_error", *(f"  {line}" for line in safe_lines(job["last_error"]))]
+    if job["graph"]:
+        lines += ["", *graph.lines(job["graph"], job["id"])]
     for attempt in job["attempts"]:
         lines += ["", *_attempt_lines(attempt)]
     return "\n".join(lines)

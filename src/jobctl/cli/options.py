@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from jobctl.cli.endings import ExitCode, Failure
-from jobctl.cli.kinds import TEXT
+from jobctl.cli.kinds import ID, TEXT
 from jobctl.cli.moments import MOMENT, before
 from jobctl.store.reading import JobFilter
 from jobctl.store.states import State
@@ -72,9 +72,12 @@ def filter_options(
                 key=kwargs.pop("key"),
                 error=kwargs.pop("error"),
                 error_group=kwargs.pop("error_group", None),
+                parent=kwargs.pop("parent"),
                 since=kwargs.pop("since"),
                 until=kwargs.pop("until"),
             )
+            if chosen.parent is not None and chosen.words["error_group"] is not None:
+                raise click.UsageError("--parent and --error-group do not go together.")
             return command(*args, chosen=chosen, **kwargs)
 
         options = [
@@ -85,6 +88,9 @@ def filter_options(
             click.option(
                 "--error", type=TEXT, metavar="TEXT",
                 help="Text in the error, its class or code; * is any.",
+            ),
+            click.option(
+                "--parent", type=ID, metavar="ID", help="Comes after this job.",
             ),
             click.option(
                 "--since", type=MOMENT, metavar="TIME",
@@ -116,20 +122,27 @@ class Chosen:
         *,
         since: datetime | timedelta | None,
         until: datetime | timedelta | None,
+        parent: int | None = None,
         **words: str | None,
     ) -> None:
         self.words = words
+        self.parent = parent
         self.since = since
         self.until = until
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was typed."""
-        return not any((self.since, self.until, *self.words.values()))
+        return not any((self.since, self.until, self.parent, *self.words.values()))
 
     def at(self, now: datetime) -> JobFilter:
         """What they mean at that time."""
-        return JobFilter(**self.words, since=before(now, self.since), until=before(now, self.until))
+        return JobFilter(
+            **self.words,
+            parent=self.parent,
+            since=before(now, self.since),
+            until=before(now, self.until),
+        )
 
 
 def state_words(*, leave_out: Sequence[str] = ()) -> list[str]:
