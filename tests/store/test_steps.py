@@ -260,7 +260,7 @@ def test_a_replayed_parent_lets_its_child_go_on(store: Connection) -> None:
     """It was held, not lost."""
     a, child = enqueue(store, {}, {"after": [{"item": 1}]})
     end(store, take(store, a), DEAD)
-    run(store, "replay_dead", ids=[a], actor="me", reason=None, filter="{}")
+    store.execute("SELECT replay(%s)", (a,))
     row = store.execute("SELECT stuck FROM jobs WHERE id = %s", (child,)).fetchone()
     assert row == (False,)
     succeed(store, take(store, a))
