@@ -102,6 +102,18 @@ def claim(
     return sorted(claimed, key=lambda one: one.seq)
 
 
+def succeed(
+    connection: Connection, held: Sequence[Claimed], steps: Sequence[str | None] | None = None
+) -> set[int]:
+    """All of one session, perhaps with next steps; the ids of those that were settled."""
+    rows = run(
+        connection, "settle_succeeded", jobs=[one.job_id for one in held],
+        tokens=[one.token for one in held], results=[None] * len(held), progress="{}",
+        steps=steps or [None] * len(held), most_bytes=None, session=held[0].session_id,
+    )  # fmt: skip
+    return {row[0] for row in rows}
+
+
 def states(connection: Connection) -> dict[int, str]:
     """The view's word for every job."""
     return {row[0]: row[1] for row in connection.execute("SELECT id, state FROM jobs")}

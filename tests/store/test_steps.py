@@ -12,7 +12,7 @@ import pytest
 
 from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.outcomes import UNREGISTERED, Cancelled, Cause, Failed, decide
-from tests.claiming import Connection, claim, connect, register, run, states, violations
+from tests.claiming import Connection, claim, connect, register, run, states, succeed, violations
 from tests.waiting import until
 
 SESSION = 7
@@ -32,17 +32,6 @@ def enqueue(connection: Connection, *jobs: dict[str, Any]) -> list[int]:
     written = json.dumps([{"type": "t", **job} for job in jobs])
     rows = connection.execute("SELECT job_id FROM enqueue_many(%s::jsonb) ORDER BY ord", (written,))
     return [row[0] for row in rows]
-
-
-def succeed(
-    connection: Connection, held: list[Claimed], steps: list[str | None] | None = None
-) -> set[int]:
-    rows = run(
-        connection, "settle_succeeded", jobs=[one.job_id for one in held],
-        tokens=[one.token for one in held], results=[None] * len(held),
-        steps=steps or [None] * len(held), most_bytes=None, session=SESSION,
-    )  # fmt: skip
-    return {row[0] for row in rows}
 
 
 def end(connection: Connection, held: list[Claimed], cause: Cause) -> None:

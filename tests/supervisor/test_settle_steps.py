@@ -15,7 +15,7 @@ import pytest
 from jobctl.store.link import Link
 from jobctl.supervisor.next_steps import SWEEP_SECONDS, NextSteps
 from jobctl.supervisor.settle import Success
-from tests.claiming import claim, connect, enqueue, run, states, where
+from tests.claiming import claim, connect, enqueue, states, succeed, where
 from tests.supervisor.settling import SESSION, Stage, play
 
 
@@ -129,11 +129,7 @@ def test_the_leader_sweeps_what_nobody_let_go(database: str) -> None:
             somebody.execute(
                 "SELECT jobctl.enqueue('child', after => ARRAY[%s::bigint])", (parent,)
             )
-            (held,) = claim(see, SESSION)
-            run(
-                see, "settle_succeeded", jobs=[parent], tokens=[held.token], results=[None],
-                steps=[None], most_bytes=None, session=SESSION,
-            )  # fmt: skip
+            succeed(see, claim(see, SESSION))
         assert sorted(states(see).values()) == ["blocked", "succeeded"]
         first, *rest = asyncio.run(sweep())
         assert sorted(states(see).values()) == ["queued", "succeeded"]
