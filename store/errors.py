@@ -6,6 +6,11 @@ that one `except` can tell them from the errors of PostgreSQL and of the applica
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jobctl.store.job_status import JobStatus
+
 
 class JobctlError(Exception):
     """The base of everything that jobctl raises on purpose."""
@@ -31,3 +36,20 @@ class UnstorableValue(InvalidJob):
         self.what = what
         self.path = path
         self.why = why
+
+
+class NoSuchJob(JobctlError, LookupError):
+    """There is no job of this number, for this transaction to see. The text says what that may
+    mean."""
+
+
+class CannotWait(JobctlError):
+    """On this connection a job would never be seen to end. The text says why, and what to do."""
+
+
+class WaitTimeout(JobctlError, TimeoutError):
+    """The job was not over in time; `status` is how it was when it was looked at last."""
+
+    def __init__(self, message: str, status: JobStatus) -> None:
+        super().__init__(message)
+        self.status = status

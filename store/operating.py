@@ -88,6 +88,25 @@ def hasten(connection: Connection, ids: Sequence[int], order: Order) -> list[int
     return _move(connection, "hasten", ids, order)
 
 
+def cancel(
+    connection: Connection, ids: Sequence[int], order: Order, *, force_after: float | None = None
+) -> dict[int, str]:
+    """Cancels what waits and asks what runs to end; after `force_after` seconds its process is
+    killed. Returns what became of each job that exists: see `cancel_many` in the schema."""
+    with connection.transaction():
+        rows = connection.execute(
+            sql("cancel_jobs"),
+            {
+                "ids": list(ids),
+                "actor": order.actor,
+                "reason": order.reason,
+                "filter": json.dumps(order.asked),
+                "force_after": force_after,
+            },
+        ).fetchall()
+    return {row["job_id"]: row["answer"] for row in rows}
+
+
 def drain(
     connection: Connection, host: str | None, order: Order, *, undo: bool = False
 ) -> list[Row]:

@@ -255,6 +255,7 @@ def test_the_examples_run(shop: str, database: str, tmp_path: Path) -> None:
         ("greet", "queued", 1),
         ("render_pdf", "blocked", 1),
         ("render_pdf", "queued", 3 + 1),
+        ("resize", "cancelled", 1),
         ("resize", "queued", 1 + 1 + 1000 + 2),
         ("resize", "scheduled", 1),
         ("sign_pdf", "blocked", 3),

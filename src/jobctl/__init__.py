@@ -3,7 +3,26 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from jobctl.store.enqueue import aenqueue, aenqueue_many, enqueue, enqueue_many
-from jobctl.store.errors import InvalidJob, JobctlError, SchemaError, UnstorableValue
+from jobctl.store.errors import (
+    CannotWait,
+    InvalidJob,
+    JobctlError,
+    NoSuchJob,
+    SchemaError,
+    UnstorableValue,
+    WaitTimeout,
+)
+from jobctl.store.job_status import JobStatus
+from jobctl.store.outside import (
+    acancel,
+    aget,
+    areplay,
+    await_,
+    cancel,
+    get,
+    replay,
+    wait,
+)
 from jobctl.workerproc.chain import chain
 from jobctl.workerproc.context import Context, Token
 from jobctl.workerproc.cron import cron
@@ -28,13 +47,16 @@ except PackageNotFoundError:  # a checkout that nobody has installed
 __all__ = [
     "Backoff",
     "Cancelled",
+    "CannotWait",
     "Context",
     "DeclarationError",
     "Effect",
     "InvalidJob",
     "Job",
+    "JobStatus",
     "JobctlError",
     "LostClaim",
+    "NoSuchJob",
     "Permanent",
     "Retry",
     "RetryAfter",
@@ -43,12 +65,21 @@ __all__ = [
     "SoftTimeout",
     "Token",
     "UnstorableValue",
+    "WaitTimeout",
     "__version__",
+    "acancel",
     "aenqueue",
     "aenqueue_many",
+    "aget",
+    "areplay",
+    "await_",
+    "cancel",
     "chain",
     "cron",
     "enqueue",
     "enqueue_many",
+    "get",
     "job",
+    "replay",
+    "wait",
 ]

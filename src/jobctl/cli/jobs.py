@@ -128,6 +128,40 @@ def retry(loaded: Loaded, wish: bulk.Wish, output: Output) -> int:
     return bulk.move(loaded, wish, Deed("retry", "queued again", "queued", verbs), output)
 
 
+#: What a cancel finds; what is over is not cancelled any more.
+CANCELLABLE = ("scheduled", "queued", "retrying", "blocked", "running")
+#: Answers that have done what was asked for.
+CANCELLED = ("cancelled", "cancel_requested")
+
+
+@jobs.command()
+@bulk.selection(states=CANCELLABLE)
+@click.option("--force", is_flag=True, help="Kill the process of what still runs after --grace.")
+@click.option(
+    "--grace", type=DURATION, default="10s", show_default=True,
+    help="With --force: how long what runs has to end by itself.",
+)  # fmt: skip
+@database_options
+@output_option
+def cancel(loaded: Loaded, wish: bulk.Wish, force: bool, grace: float, output: Output) -> int:
+    """Cancel jobs: what waits never runs; what runs is asked to end and is not tried again."""
+    answers: dict[int, str] = {}
+
+    def verb(connection: Connection, ids: Sequence[int], order: operating.Order) -> list[int]:
+        said = operating.cancel(connection, ids, order, force_after=grace if force else None)
+        answers.update(said)
+        return [job_id for job_id, answer in said.items() if answer in CANCELLED]
+
+    verbs = dict.fromkeys(CANCELLABLE, verb)
+    deed = Deed("cancel", "cancelled or asked to end", "cancelled", verbs)
+    code = bulk.move(loaded, wish, deed, output)
+    asked = sum(answer == "cancel_requested" for answer in answers.values())
+    if asked:
+        killed = f", or is killed in {coarse(grace)}" if force else ""
+        say(f"Of them {asked} had begun: each ends at its next safe point{killed}.")
+    return code
+
+
 def error_of(row: Row) -> str:
     """Class and first line of a job's last error."""
     first = (row["last_error"] or "").strip().split("\n", 1)[0]
