@@ -41,6 +41,8 @@ def test_start_returns_when_it_works(unit: Unit, jobs: Jobs) -> None:
         if pid != unit.pid:
             assert "NOTIFY_SOCKET" not in environment and "WATCHDOG" not in environment
     assert unit.show("NRestarts") == "0"
+    # Delegate= is for these: an ordinary user's slots have control groups of their own.
+    assert "each slot has one of its own in" in unit.journal()
 
 
 def test_the_supervisor_is_killed(unit: Unit, jobs: Jobs, meet: Path) -> None:
