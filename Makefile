@@ -17,8 +17,8 @@ RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-as-user cron-soak compare pytest soak lint format typecheck layers bench \
-  chaos recovery rolling systemd build clean
+.PHONY: help demo test test-as-user cron-soak grafana pictures compare pytest soak lint \
+  format typecheck layers bench chaos recovery rolling systemd build clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,13 @@ typecheck: $(STAMP) ## mypy, strict, on the product and on the tests
 
 layers: $(STAMP) ## store <- workerproc <- supervisor <- cli, checked by import-linter
 	$(VENV)/bin/lint-imports --no-cache
+
+grafana: $(STAMP) ## dashboards and alerts: promtool, a real Prometheus, Grafana's types (npm)
+	@command -v promtool >/dev/null && command -v prometheus >/dev/null || \
+	  { echo "Prometheus's programs are not here: apt-get install prometheus"; exit 1; }
+	$(RUN) pytest tests/grafana tests/supervisor/test_metrics.py $(ARGS)
+	@command -v npm >/dev/null || { echo "npm is not here, so Grafana's types were not asked"; exit 1; }
+	cd tests/grafana/typecheck && npm install --no-audit --no-fund --no-package-lock --silent && npm test --silent
 
 bench: $(STAMP) ## measure this machine (ARGS="--jobs 20000 --json")
 	$(VENV)/bin/jobctl bench $(ARGS)

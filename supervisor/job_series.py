@@ -154,3 +154,41 @@ class JobSeries:
     def killed(self, kind: str) -> None:
         """Its deadline ended it; a word of `KILLS`."""
         self._kills[kind].add()
+
+
+class EarlySeries(JobSeries):
+    """What is counted before the app is known, kept back until its types were seen at zero.
+
+    A supervisor that was started again ends what its life before has left before anybody has
+    scraped it. A counter that begins with 3 has not increased as far as Prometheus can see, and the
+    alert about it would never fire.
+    """
+
+    __slots__ = ("_later",)
+
+    def __init__(self, later: list[Callable[[JobSeries], None]]) -> None:
+        self._later = later
+
+    def enqueued(self, jobs: int) -> None:
+        self._later.append(lambda series: series.enqueued(jobs))
+
+    def claimed(self, waited: float) -> None:
+        self._later.append(lambda series: series.claimed(waited))
+
+    def started(self, after: float) -> None:
+        self._later.append(lambda series: series.started(after))
+
+    def ended(self, outcome: str, seconds: float | None) -> None:
+        self._later.append(lambda series: series.ended(outcome, seconds))
+
+    def finished(self, state: str, attempts: int, age: float) -> None:
+        self._later.append(lambda series: series.finished(state, attempts, age))
+
+    def poisoned(self) -> None:
+        self._later.append(lambda series: series.poisoned())
+
+    def redelivered(self, reason: str) -> None:
+        self._later.append(lambda series: series.redelivered(reason))
+
+    def killed(self, kind: str) -> None:
+        self._later.append(lambda series: series.killed(kind))

@@ -23,7 +23,7 @@ from prometheus_client.core import Metric
 from jobctl.store.job_type import JobType
 from jobctl.supervisor.gauges import MOST_QUEUES, OTHER, Fleetwide, Slots, WorstLag
 from jobctl.supervisor.http import Answer
-from jobctl.supervisor.job_series import LONG, SHORT, JobFamilies, JobSeries
+from jobctl.supervisor.job_series import LONG, SHORT, EarlySeries, JobFamilies, JobSeries
 from jobctl.supervisor.listener import Reason
 from jobctl.supervisor.series import Counter, Fact, Family, Histogram
 from jobctl.supervisor.slot import Stage
@@ -102,6 +102,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._own_queue: dict[str, str] = {}  # of each type that has a label
         self._app_known = False
+        self._early: dict[tuple[str, str], list[Callable[[JobSeries], None]]] = {}
         self._queues: set[str] = set()
         self._pairs: set[tuple[str, str]] = set()  # of types in other queues than their own
         self._jobs: dict[tuple[str, str], JobSeries] = {}
@@ -126,9 +127,8 @@ class Metrics:
         """Where jobs of this type in this queue are counted."""
         found = self._jobs.get((queue, job_type))
         if found is None:
-            if not self._app_known and len(self._own_queue) < MOST_TYPES:
-                # What an earlier life has left is ended before the app is imported: it was ours.
-                self._own_queue.setdefault(job_type, queue)
+            if not self._app_known:
+                return EarlySeries(self._early.setdefault((queue, job_type), []))
             if job_type not in self._own_queue:
                 # Not remembered under its own name: whoever enqueues can invent any number.
                 return self._jobs.get((queue, OTHER)) or self._remember(queue, OTHER)
@@ -297,6 +297,14 @@ class Metrics:
             yield from family.pieces()
         for metric in self.registry.collect():
             yield prometheus_client.generate_latest(_One(metric))
+        if self._app_known:
+            self._count_what_was_early()
+
+    def _count_what_was_early(self) -> None:
+        early, self._early = self._early, {}
+        for (queue, job_type), counts in early.items():
+            for count in counts:
+                count(self.of(queue, job_type))
 
     async def page(self) -> Answer:
         """/metrics. Between two pieces the loop does what is more urgent."""

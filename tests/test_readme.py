@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import os
 import re
 import subprocess
@@ -72,15 +71,6 @@ def test_every_command_exists(text: str) -> None:
     typed = list(commands(text))
     assert unknown_commands(typed) == []
     assert unknown_targets(typed) == []
-
-
-def test_every_command_on_the_dashboard_exists() -> None:
-    """Whoever reads a panel's description is in a hurry."""
-    panels = json.loads((HERE / "grafana" / "jobctl-overview.json").read_text())["panels"]
-    said = [panel["description"] for panel in panels if "description" in panel]
-    typed = [line for text in said for line in re.findall(r": (jobctl .*)$", text)]
-    assert typed
-    assert unknown_commands(typed) == []
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:

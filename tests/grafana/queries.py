@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tests.exposed import families, new_metrics
 
@@ -43,3 +44,20 @@ def unknown_labels(query: str, exposed: Samples) -> set[str]:
     for group in re.findall(r"\b(?:by|on|group_left|without)\s*\(([^)]*)\)", query):
         unknown |= {label.strip() for label in group.split(",")} - every
     return unknown
+
+
+def everywhere(dashboard: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Where each query of a dashboard stands, and the query as Grafana sends it with everything
+    chosen and a page of an hour or so."""
+    for where, query in queries(dashboard):
+        filled = query.replace("$__rate_interval", "1m").replace("$__range", "1h")
+        yield where, re.sub(r"\$\w+", ".+", filled)
+
+
+def queries(dashboard: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Where it stands, and the PromQL as it is in the file."""
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"]
+    for annotation in dashboard["annotations"]["list"]:
+        yield annotation["name"], annotation["expr"]

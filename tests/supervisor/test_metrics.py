@@ -255,13 +255,19 @@ def test_what_a_scrape_with_500_types_costs() -> None:
     assert len(made) == 5
 
 
-def test_what_an_earlier_life_has_left_is_counted_by_its_type() -> None:
-    """It ends before the app is imported, when no type is known yet."""
+def test_what_an_earlier_life_has_left_is_seen_as_an_increase() -> None:
+    """It ends before the app is imported, and before anybody has scraped: a counter that began
+    with it would never have grown. It counts once its type was seen at zero."""
     metrics = Metrics("1")
     metrics.of("mail", "send").poisoned()
+    metrics.of("mail", "send").ended("lost", None)
+    list(metrics.expose())  # somebody was quick
     metrics.know([_type("send")])
     metrics.of("mail", "unheard-of").poisoned()
     of_job = {"queue": "mail", "job_type": "send"}
+    assert _value(metrics, "jobctl_poisoned_jobs_total", **of_job) == 0
+    assert _value(metrics, "jobctl_poisoned_jobs_total", **of_job) == 1
+    assert _value(metrics, "jobctl_attempts_total", outcome="lost", **of_job) == 1
     assert _value(metrics, "jobctl_poisoned_jobs_total", **of_job) == 1
     assert _labels(metrics, "jobctl_poisoned_jobs_total", "job_type") == {"send", "other"}
 
