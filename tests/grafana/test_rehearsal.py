@@ -17,6 +17,9 @@ from tests.grafana.queries import everywhere
 from tests.grafana.rehearsal import Rehearsal, rehearsal
 from tests.waiting import until
 
+#: The run is in the first test's time.
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.fixture(scope="module")
 def stage(
