@@ -17,7 +17,7 @@ RUN := $(VENV)/bin/python -m
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-as-user cron-soak grafana pictures compare pytest soak lint \
+.PHONY: help demo limits test test-as-user cron-soak grafana pictures compare pytest soak lint \
   format typecheck layers bench chaos recovery rolling systemd build clean
 
 help: ## what there is to make
@@ -61,6 +61,9 @@ grafana: $(STAMP) ## dashboards and alerts: promtool, a real Prometheus, Grafana
 	$(RUN) pytest tests/grafana tests/supervisor/test_metrics.py $(ARGS)
 	@command -v npm >/dev/null || { echo "npm is not here, so Grafana's types were not asked"; exit 1; }
 	cd tests/grafana/typecheck && npm install --no-audit --no-fund --no-package-lock --silent && npm test --silent
+
+limits: $(STAMP) ## what limits cost and how well they are kept, in some minutes (ARGS="--json")
+	$(RUN) tests.system.limit_proofs $(ARGS)
 
 bench: $(STAMP) ## measure this machine (ARGS="--jobs 20000 --json")
 	$(VENV)/bin/jobctl bench $(ARGS)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from tests.system.host import Hosts, Jobs
+from tests.system.times import noted
 from tests.waiting import until
 
 LIMITED: dict[str, Any] = {"app": "limited"}
 QUICK = ("--slots", "4", "--lease", "4s")
-
-
-def times(folder: Path) -> list[tuple[int, float, float]]:
-    """Job, began, ended."""
-    path = folder / "times"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [(int(job), float(began), float(ended)) for job, began, ended in map(str.split, lines)]
 
 
 def most_at_once(spans: list[tuple[int, float, float]]) -> int:
@@ -54,10 +47,10 @@ def test_two_hosts_keep_a_limit_while_one_is_killed(hosts: Hosts, jobs: Jobs) ->
     one, other = (hosts.start(name, *QUICK, **LIMITED).ready() for name in ("one", "other"))
     for _ in range(40):
         jobs.enqueue("call_partner", {"seconds": 0.1}, max_attempts=20)
-    until(lambda: len(times(hosts.folder)) > 6, what="some of them to have run")
+    until(lambda: len(noted(hosts.folder)) > 6, what="some of them to have run")
     one.kill()
     until(lambda: all_done(jobs), within=60, what="all of them to end")
-    spans = times(hosts.folder)
+    spans = noted(hosts.folder)
     assert len({job for job, _, _ in spans}) == 40
     assert most_at_once(spans) == 2
     until(lambda: not jobs.connection.execute("SELECT FROM jobctl.place").fetchall(), what="places")
@@ -75,7 +68,7 @@ def test_a_limit_holds_up_nobody_else(hosts: Hosts, jobs: Jobs) -> None:
     hosts.start("one", *QUICK, **LIMITED).ready()
     free = jobs.enqueue("call_partner", limit_key="another")
     jobs.wait(free, "succeeded")
-    assert len(times(hosts.folder)) == 1
+    assert len(noted(hosts.folder)) == 1
     set_limit(jobs, "partner", max_running=3)
     until(lambda: all_done(jobs), within=60, what="the thousand")
     no_place_is_held(jobs)
@@ -89,7 +82,7 @@ def test_a_rate_is_kept_by_two_hosts(hosts: Hosts, jobs: Jobs) -> None:
     for _ in range(40):
         jobs.enqueue("call_partner")
     until(lambda: all_done(jobs), within=60, what="all of them to end")
-    begins = sorted(began for _, began, _ in times(hosts.folder))
+    begins = sorted(began for _, began, _ in noted(hosts.folder))
     assert len(begins) == 40
     assert begins[-1] - begins[0] > 0.9 * 39 * 0.05
     # In no second more than are planned for it, and what a late wake-up adds.
@@ -107,7 +100,7 @@ def test_one_that_is_told_to_come_back_holds_all_of_its_key(hosts: Hosts, jobs: 
     others = [jobs.enqueue("call_partner") for _ in range(3)]
     for job in (*others, told):
         jobs.wait(job, "succeeded")
-    begins = [began for _, began, _ in times(hosts.folder)]
+    begins = [began for _, began, _ in noted(hosts.folder)]
     assert min(begins) > at + 1
     no_place_is_held(jobs)
 

@@ -31,3 +31,8 @@ def too_many_requests(ctx: jobctl.Context) -> None:
     if ctx.attempt == 1:
         raise jobctl.RetryAfter("2s", hold_limit=True)
     note(ctx, monotonic(), monotonic())
+
+
+@jobctl.job(retry=QUICK)
+def sleep_a_little(ctx: jobctl.Context) -> None:
+    time.sleep(0.02)
