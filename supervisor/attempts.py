@@ -100,7 +100,7 @@ class Attempts:
             "started_ago": max(0.0, (monotonic_ns() - body["started_ns"]) / 1e9),
             "said": running.progress,
         }
-        self._judge(claimed, _cause(body), slot.generation, details, seconds)
+        self._judge(claimed, cause_of(body), slot.generation, details, seconds)
 
     def on_death(self, slot: Slot, running: Running, death: Death) -> None:
         """The slot is gone, and took this attempt with it."""
@@ -260,7 +260,7 @@ _STATE = {
 _REDELIVERED = {"lost": "lease_expired", "crashed": "crash", "interrupted": "interrupted"}
 
 
-def _cause(body: Mapping[str, Any]) -> Cause:
+def cause_of(body: Mapping[str, Any]) -> Cause:
     """An ENDED frame, which is a stranger's word but was checked, as a cause."""
     match body["outcome"]:
         case "timeout":

@@ -107,6 +107,10 @@ class Attempts:
             return frames.pack_done(Done(job.token, started_ns, monotonic_ns()))
         return _ended(job, started_ns, {**_with_result(result, steps, said), **said.to_dict()})
 
+    def close(self) -> None:
+        """Ends what is kept for the next job. A slot does not: it dies."""
+        self._coroutines.close()
+
     def on_signal(self, signum: int, frame: FrameType | None) -> None:
         """The signal handler: the soft time-out has come, or somebody has cancelled.
 

@@ -57,6 +57,12 @@ class Coroutines:
             raise error
         return result
 
+    def close(self) -> None:
+        """Closes the event loop, if there was a coroutine."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
     def interrupt(self) -> bool:
         """Raises SoftTimeout in the coroutine where it waits. From a signal handler.
 
