@@ -110,6 +110,7 @@ class Attempts:
     def close(self) -> None:
         """Ends what is kept for the next job. A slot does not: it dies."""
         self._coroutines.close()
+        self._connections.close()
 
     def on_signal(self, signum: int, frame: FrameType | None) -> None:
         """The signal handler: the soft time-out has come, or somebody has cancelled.

@@ -242,6 +242,27 @@ def test_at_most_once_and_within_limits(conn: psycopg.Connection[Any], database:
     assert one.state == "dead"
 
 
+def test_effects_and_transactions_of_a_handler(
+    conn: psycopg.Connection[Any], database: str
+) -> None:
+    """The context of a drained job has a way to the database."""
+
+    def pay(ctx: jobctl.Context) -> None:
+        with ctx.effect("pay:1", mode="act_first") as effect:
+            if effect.todo:
+                CALLS.append("paid")
+        ctx.progress("almost", done=1, total=2)
+        with ctx.transaction() as own:
+            own.execute("SELECT 1")
+
+    declare(pay).enqueue(conn)
+    conn.commit()
+    (one,) = testing.drain(database)
+    assert (one.state, CALLS) == ("succeeded", ["paid"])
+    row = conn.execute("SELECT state, progress ->> 'phase' FROM jobctl.jobs").fetchone()
+    assert row == ("succeeded", "almost")
+
+
 # Crashes ------------------------------------------------------------------------------------------
 
 

@@ -36,7 +36,8 @@ from jobctl.supervisor.outcomes import (
 )
 from jobctl.testing.crashing import dies
 from jobctl.testing.inline import Ran, Seen, attempts_of, ran_of, recorded
-from jobctl.workerproc import frames
+from jobctl.workerproc import frames, progress
+from jobctl.workerproc.access import Access
 from jobctl.workerproc.frames import Job as Given
 from jobctl.workerproc.frames import Kind
 from jobctl.workerproc.job import Job
@@ -83,8 +84,9 @@ def drain(
     after so many lines of its handler. Raises AssertionError after `most` attempts: something
     enqueues itself for ever.
     """
+    access = Access(dsn, schema_from_environment(), "jobctl testing")
     with closing(_connect(dsn)) as connection, _session(connection) as session:
-        return _Drain(connection, session, queue, skip_waits, crash_after).run(most)
+        return _Drain(connection, session, queue, skip_waits, crash_after, access).run(most)
 
 
 class _Drain:
@@ -97,6 +99,7 @@ class _Drain:
         queue: str | None,
         skip_waits: bool,
         crash_after: int | None,
+        access: Access,
     ) -> None:
         self._connection = connection
         self._session = session
@@ -104,6 +107,8 @@ class _Drain:
         self._skip_waits = skip_waits
         self._crash_after = crash_after
         self._token = 0
+        self._access = access
+        self._progress: dict[str, Any] | None = None  # what the attempt said last
 
     def run(self, most: int) -> list[Drained]:
         done: list[Drained] = []
@@ -183,8 +188,11 @@ class _Drain:
             claimed.type, claimed.queue, claimed.key, claimed.subject, claimed.args.encode(),
             claimed.compensating,
         )  # fmt: skip
-        with attempts_of([recorded(job, seen)]) as (attempts, _):
+        with attempts_of([recorded(job, seen)], self._access) as (attempts, page):
             answer = attempts.run(given)
+            said = page.progress()
+            words = None if said is None else progress.read(said.body)
+            self._progress = None if words is None else {**words, "ago": 0.0}
         return answer, ran_of(answer, seen)
 
     def _succeed(
@@ -197,13 +205,11 @@ class _Drain:
             results=[result],
             steps=[steps],
             most_bytes=max_args_bytes(),
+            progress=json.dumps({str(claimed.token): self._progress} if self._progress else {}),
             session=self._session,
         )
-        if not rows:
-            raise AssertionError(
-                f"{claimed.type} #{claimed.job_id}: its claim was no longer ours when it ended; "
-                "does somebody else work off this database?"
-            )
+        if not rows and self._fate(claimed) != "succeeded":  # by ctx.transaction() perhaps
+            raise AssertionError(_lost(claimed))
         return Drained(claimed.job_id, claimed.type, claimed.attempt + 1, "succeeded", ran)
 
     def _end(self, claimed: Claimed, job: Job[..., Any] | None, cause: Cause, ran: Ran) -> Drained:
@@ -213,6 +219,7 @@ class _Drain:
             claimed.job_id, self._session, claimed.token, claimed, policy, cause, elapsed
         )
         ending.host = "testing"
+        ending.said = self._progress
         state = self._settle(claimed, ending)
         return Drained(claimed.job_id, claimed.type, claimed.attempt + 1, state, ran)
 
@@ -220,12 +227,32 @@ class _Drain:
         endings = json.dumps([ending.to_dict()], allow_nan=False)
         rows = self._run("settle_ended", jobs=[claimed.job_id], endings=endings)
         if not rows:
-            raise AssertionError(f"#{claimed.job_id}: its claim was no longer ours when it ended")
+            fate = self._fate(claimed)
+            if fate is None:
+                raise AssertionError(_lost(claimed))
+            return fate
         return _PLACES.get(rows[0][2], str(rows[0][2]))
+
+    def _fate(self, claimed: Claimed) -> str | None:
+        """The state that this claim has brought its job to without us."""
+        rows = self._run(
+            "settle_missing",
+            jobs=[claimed.job_id],
+            sessions=[self._session],
+            tokens=[claimed.token],
+        )
+        return rows[0][4] if rows else None
 
     def _run(self, statement: str, **parameters: Any) -> list[tuple[Any, ...]]:
         cursor = self._connection.execute(sql(statement), parameters)
         return cursor.fetchall() if cursor.description else []
+
+
+def _lost(claimed: Claimed) -> str:
+    return (
+        f"{claimed.type} #{claimed.job_id}: its claim was no longer ours when it ended; does "
+        "somebody else work off this database?"
+    )
 
 
 def _connect(dsn: str) -> Connection:

@@ -20,7 +20,9 @@ from typing import Any
 from jobctl.store.json_values import arguments_text
 from jobctl.store.new_job import NewJob
 from jobctl.workerproc import frames
+from jobctl.workerproc.access import Access
 from jobctl.workerproc.attempt import Attempts
+from jobctl.workerproc.connections import Connections
 from jobctl.workerproc.context import Context
 from jobctl.workerproc.frames import Job as Given
 from jobctl.workerproc.frames import Kind
@@ -120,8 +122,11 @@ def attempt(
 
 
 @contextmanager
-def attempts_of(jobs: list[Job[..., Any]]) -> Iterator[tuple[Attempts, Page]]:
-    """What a slot has: the code of the jobs, and a page that it shares with nobody here.
+def attempts_of(
+    jobs: list[Job[..., Any]], access: Access | None = None
+) -> Iterator[tuple[Attempts, Page]]:
+    """What a slot has: the code of the jobs, a page that it shares with nobody here, perhaps a way
+    to the database.
 
     Raises RuntimeError within a coroutine: a slot's event loop is its own.
     """
@@ -132,7 +137,7 @@ def attempts_of(jobs: list[Job[..., Any]]) -> Iterator[tuple[Attempts, Page]]:
     descriptor = Page.create("jobctl testing")
     page = Page(descriptor)
     os.close(descriptor)
-    attempts = Attempts(registry, page)
+    attempts = Attempts(registry, page, Connections(access))
     try:
         yield attempts, page
     finally:
