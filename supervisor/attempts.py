@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 from typing import Any, cast
 
 from jobctl.supervisor.claimed import Claimed
@@ -35,12 +35,18 @@ from jobctl.supervisor.outcomes import (
     Unrunnable,
     decide,
 )
+from jobctl.supervisor.quota import Quota
 from jobctl.supervisor.settle import Other, Settlement, Settler, Success
 from jobctl.supervisor.slot import Running, Slot
 from jobctl.workerproc.frames import Done
 
 #: Peak memory and CPU of an attempt, and where it ran, for its row.
 Details = Mapping[str, Any]
+
+#: Attempts that succeed have so many lines a second; the others all have theirs.
+MOST_SUCCESSES = 100
+#: How many had none is said so often.
+UNSAID_SECONDS = 10.0
 
 
 class Attempts:
@@ -52,6 +58,8 @@ class Attempts:
         code: Code,
         metrics: Metrics,
         log: Log,
+        *,
+        say_successes: bool = True,
     ) -> None:
         self.dispatcher: Dispatcher  # both are set once they exist
         self.settler: Settler
@@ -60,6 +68,8 @@ class Attempts:
         self._code = code
         self._metrics = metrics
         self._log = log
+        self._successes = Quota(MOST_SUCCESSES, MOST_SUCCESSES) if say_successes else None
+        self._unsaid_at = 0.0
 
     # Slots report -----------------------------------------------------------------------------
 
@@ -70,7 +80,7 @@ class Attempts:
         claimed = cast(Claimed, running.claim)
         seconds = (done.ended_ns - done.started_ns) / 1e9
         dispatcher.finished(claimed, seconds)
-        self.settler.settle(Success(claimed))
+        self.settler.settle(Success(claimed, seconds=seconds, slot=slot.number))
         series = self._metrics.of(claimed.queue, claimed.type)
         series.started((done.started_ns - claimed.claimed_ns) / 1e9)
         series.ended("succeeded", seconds)
@@ -88,8 +98,11 @@ class Attempts:
             self._metrics.effects(result, count)
         if body["outcome"] == "succeeded":
             self.settler.settle(
-                Success(claimed, body.get("result"), body.get("steps"), running.progress)
-            )
+                Success(
+                    claimed, body.get("result"), body.get("steps"), running.progress,
+                    seconds, slot.number,
+                )
+            )  # fmt: skip
             series.ended("succeeded", seconds)
             return
         if body["outcome"] == "timeout":
@@ -149,6 +162,11 @@ class Attempts:
         claimed = settlement.claimed
         if isinstance(settlement, Success):
             self._finished(claimed, "succeeded", claimed.attempt + 1)
+            if self._successes is not None and self._successes.take():
+                self._say_ended(
+                    Event.JOB_SUCCEEDED, claimed, outcome="succeeded", state="succeeded",
+                    seconds=settlement.seconds, slot=settlement.slot,
+                )  # fmt: skip
             return
         ending = settlement.ending
         if place == "succeeded":
@@ -169,14 +187,22 @@ class Attempts:
         if place in ("retry", "front") and ending.outcome in _REDELIVERED:
             reason = _REDELIVERED[ending.outcome]
             self._metrics.of(claimed.queue, claimed.type).redelivered(reason)
-        self._say(
-            Event.JOB_ENDED,
-            claimed,
-            outcome=ending.outcome,
-            attempt=claimed.attempt + 1,
+        self._say_ended(
+            Event.JOB_ENDED, claimed, outcome=ending.outcome, state=_STATE[place],
+            seconds=ending.started_ago, slot=ending.slot, pid=ending.pid,
+            error_class=ending.error_class, error_code=ending.error_code,
             error=ending.error or ending.exit_reason or "no reason was given",
-            state=_STATE[place],
-        )
+            signal=ending.signal, cpu_seconds=ending.cpu_seconds,
+            peak_memory_bytes=ending.peak_memory_bytes,
+        )  # fmt: skip
+
+    def say_unsaid(self, *, last: bool = False) -> None:
+        """Once in a while: how many have succeeded without a line of their own."""
+        if self._successes is None or not self._successes.refused:
+            return
+        if monotonic() >= self._unsaid_at or last:
+            self._unsaid_at = monotonic() + UNSAID_SECONDS
+            self._log.say(Event.JOBS_UNSAID, count=self._successes.take_refused())
 
     def on_lost(self, settlement: Settlement) -> None:
         """Nothing was changed: the claim had gone to somebody else."""
@@ -226,7 +252,10 @@ class Attempts:
         self._finished(claimed, "succeeded", claimed.attempt + 1)
         if ending.outcome is not None:
             error = ending.error or ending.exit_reason or "no reason was given"
-            self._say(Event.JOB_HAD_SUCCEEDED, claimed, outcome=ending.outcome, error=error)
+            self._say_ended(
+                Event.JOB_HAD_SUCCEEDED, claimed, outcome=ending.outcome, state="succeeded",
+                seconds=ending.started_ago, slot=ending.slot, error=error,
+            )  # fmt: skip
 
     def _count(self, settlement: Other, outcome: str | None) -> None:
         """An attempt of ours, under what became of it: that is known once it is written."""
@@ -237,6 +266,12 @@ class Attempts:
     def _finished(self, claimed: Claimed, state: str, attempts: int) -> None:
         age = claimed.age + (monotonic_ns() - claimed.claimed_ns) / 1e9
         self._metrics.of(claimed.queue, claimed.type).finished(state, attempts, age)
+
+    def _say_ended(self, event: Event, claimed: Claimed, **fields: Any) -> None:
+        """The one line of an attempt."""
+        self._say(
+            event, claimed, attempt=claimed.attempt + 1, waited=round(claimed.waited, 3), **fields
+        )
 
     def _say(self, event: Event, claimed: Claimed, **fields: Any) -> None:
         self._log.say(

@@ -1,7 +1,9 @@
 """All that a supervisor says: every event with its words and its weight, in one place.
 
 A log line is an event, its fields, and a sentence for the person on call. Fields never hold a
-job's arguments. The README's table of events is this table.
+job's arguments. Each attempt that has run has one line at its end, `job_succeeded` or `job_ended`,
+with the same fields. What an application prints is `output`, what it logs is `logged`, at its own
+level. The README's table of events is this table.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # two events that are said alike are two
 class Words:
     """How an event is said. `sentence` is a format string over the event's fields."""
 
@@ -99,9 +101,16 @@ class Event(Enum):
     RELOADED = Words(logging.INFO, "{sentence}")
     FLEET_NOTICE = Words(logging.WARNING, "{sentence}")
     OUTPUT = Words(logging.INFO, "{line}")
+    LOGGED = Words(logging.INFO, "{line}")  # noqa: PIE796 - two that are said alike
+
+    # The log itself
+    LINES_DROPPED = Words(
+        logging.WARNING, "{count} lines were dropped: whoever reads the log did not follow"
+    )
 
     # Jobs
-    JOB_SUCCEEDED = Words(logging.DEBUG, "{type} #{job} succeeded in {seconds:.3f} s")
+    JOB_SUCCEEDED = Words(logging.INFO, "{type} #{job} succeeded in {seconds:.3f} s")
+    JOBS_UNSAID = Words(logging.INFO, "{count} more jobs succeeded, too many to say one by one")
     JOB_ENDED = Words(
         logging.WARNING, "{type} #{job} attempt {attempt} {outcome}: {error}; it is {state} now"
     )

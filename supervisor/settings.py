@@ -190,9 +190,19 @@ class Settings:
         "private folder under the temporary one",
     )
     log_format: str = _setting(
-        kinds.choice("auto", "text", "json"),
+        kinds.choice("auto", "text", "logfmt", "json", "journald"),
         "auto",
-        "How log lines look: auto is text on a terminal, else JSON.",
+        "How log lines look: auto is journald under systemd, text on a terminal, else JSON.",
+    )
+    log_level: str = _setting(
+        kinds.choice("debug", "info", "warning", "error"),
+        "info",
+        "What is logged; what an application logs comes at the level that it has set itself.",
+    )
+    log_attempts: str = _setting(
+        kinds.choice("all", "unsuccessful"),
+        "all",
+        "Whether attempts that succeed have a line too; never more than 100 a second.",
     )
 
 

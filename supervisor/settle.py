@@ -51,6 +51,8 @@ class Success:
     result: str | None = None
     steps: str | None = None
     progress: dict[str, Any] | None = None  # in the words of `dated_progress`
+    seconds: float = 0.0  # how long it ran, and where: for its line in the log
+    slot: int | None = None
     tries: int = 0  # how often it had to step aside; the settler's own
 
 

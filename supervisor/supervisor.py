@@ -27,8 +27,10 @@ from jobctl.store.dsn import DsnError, conninfo
 from jobctl.store.errors import SchemaError
 from jobctl.store.job_type import JobType
 from jobctl.store.link import DISPATCH_SETTINGS, Link, Row, patience_of
+from jobctl.supervisor import app_records
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.annotate import Annotations
+from jobctl.supervisor.app_records import AppRecord
 from jobctl.supervisor.attempts import Attempts
 from jobctl.supervisor.cancels import Cancels
 from jobctl.supervisor.ceilings import Ceilings
@@ -49,7 +51,7 @@ from jobctl.supervisor.leader import FROZEN_AFTER, Leader
 from jobctl.supervisor.leading import Leading
 from jobctl.supervisor.leases import Lease, boottime
 from jobctl.supervisor.listener import Death, LoadFailure, Notice, Reason
-from jobctl.supervisor.log import Log, first_line
+from jobctl.supervisor.log import LEVELS, Log, first_line
 from jobctl.supervisor.metrics import Metrics
 from jobctl.supervisor.notify import Notify
 from jobctl.supervisor.outcomes import Failed, HandedBack, Unrunnable
@@ -100,7 +102,7 @@ class Supervisor:
         assert settings.app is not None  # noqa: S101 - the command line asks for it
         self._settings = settings
         self._identity = Identity.of_this_process(settings.host)
-        self._log = Log(settings.log_format)
+        self._log = Log(settings.log_format, level=LEVELS[settings.log_level])
         self._metrics = Metrics(self._identity.version)
         self._alarm = Alarm()
         self._signals = Signals(
@@ -129,7 +131,10 @@ class Supervisor:
             "lease": link("lease"),
             "lead": link("lead", idle_session_timeout=FROZEN_AFTER),
         }
-        self._attempts = Attempts(settings.host, self._code, self._metrics, self._log)
+        self._attempts = Attempts(
+            settings.host, self._code, self._metrics, self._log,
+            say_successes=settings.log_attempts == "all",
+        )  # fmt: skip
         self._settler = Settler(self._links["settle"], self._attempts)
         self._attempts.settler = self._settler
         self._dispatcher = Dispatcher(
@@ -285,6 +290,7 @@ class Supervisor:
         now = monotonic()
         self._metrics.lagged(max(0.0, now - self._condition.turned_at - self._turn))
         self._condition.turned_at = now
+        self._attempts.say_unsaid()
         self._metrics.degraded(self._fleet.degraded)
         if not self._was_ready and not self._report.not_ready():
             self._was_ready = True
@@ -346,6 +352,7 @@ class Supervisor:
             await self._http.close()
         if self._attempts.interrupted and self._exit_code == EXIT_DONE:
             self._exit_code = EXIT_PARTLY
+        self._attempts.say_unsaid(last=True)
         self._log.say(Event.STOPPED, interrupted=self._attempts.interrupted)
         self._log.close()
         self._notify.close()
@@ -451,7 +458,22 @@ class Supervisor:
 
     def on_output(self, slot: Slot | None, job_id: int | None, line: str) -> None:
         number = None if slot is None else slot.number
-        self._log.say(Event.OUTPUT, slot=number, job=job_id, line=line)
+        printed, record = app_records.split(line)
+        if printed or record is None:
+            self._log.say(Event.OUTPUT, slot=number, job=job_id, line=printed)
+        if record is not None:
+            self._pass_on(slot, job_id, record)
+
+    def _pass_on(self, slot: Slot | None, job_id: int | None, record: AppRecord) -> None:
+        running = None if slot is None else slot.running
+        claim = None if running is None else running.claim
+        if not isinstance(claim, Claimed) or claim.job_id != job_id:
+            claim = None  # it has ended, and the slot runs another by now
+        self._log.pass_on(
+            Event.LOGGED, record.level, slot=slot and slot.number, job=job_id,
+            type=claim and claim.type, attempt=claim and claim.attempt + 1,
+            logger=record.logger, extra=record.extra, line=record.message,
+        )  # fmt: skip
 
     def on_load_failed(self, failure: LoadFailure) -> None:
         self._condition.load_error = f"{failure.error_class}: {failure.message}"

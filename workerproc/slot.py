@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from setproctitle import setproctitle
 
 from jobctl.store.texts import storable
-from jobctl.workerproc import frames, hygiene, launch, linux, loading
+from jobctl.workerproc import frames, hygiene, launch, linux, loading, records
 from jobctl.workerproc.access import Access
 from jobctl.workerproc.attempt import Attempts
 from jobctl.workerproc.connections import Connections
@@ -113,6 +113,7 @@ def _live(birth: Birth) -> int:
             frames.send(control, frames.pack(Kind.FAILED, error.body))
             return error.exit_code
         ready |= registry.declared()
+    records.install()
     connections = Connections(birth.access)
     attempts = Attempts(registry, Page(birth.page), connections)
     signal.signal(signal.SIGUSR1, attempts.on_signal)
@@ -139,7 +140,9 @@ def _serve(
             job = frames.unpack_job(frame)
             setproctitle(f"{title}{job.type} #{job.job_id}")
             began_ns = monotonic_ns()
+            records.RUNNING.job = job
             answer = attempts.run(job)
+            records.RUNNING.job = None
             if os.getpid() != mine:
                 os._exit(0)  # the handler has forked, and its child came back through it
             left = left_by(monotonic_ns() - began_ns)

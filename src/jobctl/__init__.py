@@ -37,6 +37,7 @@ from jobctl.workerproc.errors import (
     SoftTimeout,
 )
 from jobctl.workerproc.job import Job, job
+from jobctl.workerproc.records import LogHandler
 from jobctl.workerproc.retry import Backoff, Retry
 
 try:
@@ -55,6 +56,7 @@ __all__ = [
     "Job",
     "JobStatus",
     "JobctlError",
+    "LogHandler",
     "LostClaim",
     "NoSuchJob",
     "Permanent",
