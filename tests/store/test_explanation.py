@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -232,5 +233,8 @@ def test_misplaced(connection: Connection) -> None:
 
 def test_no_cause_is_forgotten() -> None:
     """A cause that no test makes is a sentence that nobody has read."""
-    text = open(__file__).read()  # noqa: SIM115, PTH123 - this file
-    assert [cause.name for cause in Cause if f"Cause.{cause.name}" not in text] == []
+    here = Path(__file__)
+    # What limits hold back is made where limits are.
+    text = here.read_text() + (here.parents[1] / "cli" / "test_limits.py").read_text()
+    words = {cause.name: (f"Cause.{cause.name}", f'["cause"] == "{cause}"') for cause in Cause}
+    assert [name for name, both in words.items() if not any(one in text for one in both)] == []
