@@ -237,6 +237,11 @@ def stuck(connection: Connection, most: int = 100) -> list[Row]:
     return _run(connection, "read_stuck", most=most)
 
 
+def progress(connection: Connection, most: int = 100) -> list[Row]:
+    """Running jobs that have said how far they are, those that have run longest first."""
+    return _run(connection, "read_progress", most=most)
+
+
 def unrunnable(connection: Connection) -> list[Row]:
     """Types that no live supervisor can run, with how many jobs wait for one."""
     return _run(connection, "read_unrunnable", most=LARGEST_COUNT)

@@ -107,6 +107,8 @@ PLANS: dict[str, tuple[dict[str, Any], set[Scan]]] = {
 
 #: Asked by people, over connections that do not live long: planned for the tables as they are.
 ASKED: dict[str, tuple[dict[str, Any], set[Scan]]] = {
+    # What runs now, and nothing else.
+    "read_progress": ({"most": 10}, {JOB, Scan("claim", None, bounded=False)}),
     # Both of these are empty here: whichever index costs nothing then.
     "read_jobs": (
         {"ids": [1]},

@@ -13,6 +13,7 @@ import click
 from jobctl.cli import bulk, database, graph
 from jobctl.cli.bulk import Deed
 from jobctl.cli.endings import ExitCode, Failure
+from jobctl.cli.how_far import words
 from jobctl.cli.kinds import ID
 from jobctl.cli.moments import DURATION, coarse, iso, since
 from jobctl.cli.nouns import Noun
@@ -232,7 +233,9 @@ def _text(job: dict[str, Any], now: datetime) -> str:
             ago = since(now, value)
             shown = f"{iso(value)}  ({ago if ago.startswith('in ') else f'{ago} ago'})"
         lines.append(f"{name:<20} {shown}")
-    for name in ("args", "progress", "result"):
+    if job["progress"] is not None:
+        lines.append(f"{'progress':<20} {safe(words(job['progress'], now))}")
+    for name in ("args", "result"):
         if job[name] is not None:
             lines.append(f"{name:<20} {safe(json_text(job[name]))}")
     if job["last_error"]:

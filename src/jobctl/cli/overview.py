@@ -41,6 +41,7 @@ def facts(connection: Connection) -> dict[str, Any]:
         "silent": [row["host"] for row in hosts if row["state"] == "silent"],
         "leader": next((row["host"] for row in live if row["leader"]), None),
         "stuck": reading.stuck(connection),
+        "progress": reading.progress(connection),
         "unrunnable": reading.unrunnable(connection),
         "died_last_hour": len(reading.ids(connection, lately, MOST_DEAD)),
         "late_crons": [

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Any
 
 import click
 
 from jobctl.cli import database, overview, queues
 from jobctl.cli.endings import ExitCode
-from jobctl.cli.moments import DURATION
+from jobctl.cli.how_far import words
+from jobctl.cli.moments import DURATION, since
 from jobctl.cli.options import database_options
 from jobctl.cli.output import Output, data, output_option
 from jobctl.cli.table import is_terminal, paint, safe, table
@@ -17,6 +19,7 @@ from jobctl.store.reading import Connection
 from jobctl.supervisor.settings_sources import Loaded
 
 SHOWN_STUCK = 10
+SHOWN_PROGRESS = 10
 #: How a trouble of this severity looks; the words say it too.
 SEVERITY_COLOURS = {"critical": "red", "warning": "yellow", "note": "yellow"}
 
@@ -69,6 +72,16 @@ def _text(facts: dict[str, Any]) -> str:
         more = f" (the first {SHOWN_STUCK} of {many})" if many > SHOWN_STUCK else ""
         stuck = table(["ID", "TYPE", "HOST", "BECAUSE"], shown, indent="  ")
         blocks.append(f"Looked after by nobody{more}:\n{stuck}")
+    if facts["progress"]:
+        now = datetime.fromisoformat(facts["at"])
+        shown = [
+            [row["id"], row["type"], since(now, row["started_at"]), words(row["progress"], now)]
+            for row in facts["progress"][:SHOWN_PROGRESS]
+        ]
+        many = len(facts["progress"])
+        more = f" (the first {SHOWN_PROGRESS})" if many > SHOWN_PROGRESS else ""
+        far = table(["ID", "TYPE", "FOR", "PROGRESS"], shown, indent="  ")
+        blocks.append(f"How far they are{more}:\n{far}")
     return "\n\n".join(blocks)
 
 

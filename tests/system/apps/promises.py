@@ -125,7 +125,8 @@ def count_up(ctx: jobctl.Context, name: str, total: int, then: str = "return") -
 
 @jobctl.job
 def say_quickly(ctx: jobctl.Context, phase: str) -> None:
-    ctx.progress(phase, done=1)
+    """Arguments cannot hold NUL, so it is spelt."""
+    ctx.progress(phase.replace("NUL", "\0"), done=1)
 
 
 @jobctl.job(timeout="60s")
