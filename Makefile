@@ -18,7 +18,7 @@ RUN := $(VENV)/bin/python -m
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo limits test test-as-user cron-soak grafana pictures compare pytest soak lint \
-  format typecheck layers bench chaos recovery rolling systemd build clean
+  format typecheck layers bench chaos recovery rolling baseload systemd build clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ recovery: $(STAMP) ## how long until work goes on after each kind of death
 
 rolling: $(STAMP) ## what a deploy over three hosts costs, under 50 jobs a second; three minutes
 	$(RUN) tests.system.rolling $(ARGS)
+
+baseload: $(STAMP) ## ten minutes of a real day's peak on six hosts (ARGS="--seconds 120")
+	$(RUN) tests.system.baseload $(ARGS)
 
 systemd: $(STAMP) ## every story of the units, in a systemd of its own (root only); two minutes
 	$(RUN) pytest tests/systemd $(ARGS)

@@ -38,7 +38,7 @@ def headline(
     if not ready:
         words.append(_not_ready(condition, fleet))
     if condition.draining:
-        still = f"draining: {_jobs(busy)} still run{_longest(fleet)}"
+        still = f"draining: {_jobs(busy)} left{_longest(fleet)}"
         words.append(still if busy else "drained: nothing runs here and nothing is claimed")
     words += _reload(condition, fleet)
     if ready:

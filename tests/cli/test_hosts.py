@@ -209,7 +209,7 @@ def test_a_drain_that_takes_long_says_how_far_it_is(
     ran = bare_cli("drain", "--wait", "--timeout", "30s", "--json")
     assert ran.code == 0
     said = [line for line in ran.err.splitlines() if "still run" in line]
-    assert [line[:17] for line in said] == ["2 jobs still run;", "1 job still run; "]
+    assert [line[:17] for line in said] == ["2 jobs still run;", "1 job still runs;"]
 
 
 def test_reload_returns_when_it_is_decided(bare_cli: Cli, host: Host) -> None:

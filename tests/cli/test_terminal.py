@@ -6,11 +6,13 @@ import json
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from jobctl.store.reading import Connection
 from tests.cli.terminals import JOBCTL, environment, on_a_terminal
+from tests.cli.test_hosts import Host
 from tests.store.standing import put
 from tests.waiting import until
 
@@ -138,3 +140,20 @@ def test_psql_opens_the_same_database(database: str, connection: Connection) -> 
         env=environment(database), capture_output=True, check=True,
     )  # fmt: skip
     assert ran.stdout.decode().strip() == str(job_id)
+
+
+def test_a_drain_shows_how_far_it_is(database: str, tmp_path: Path) -> None:
+    """One line, written over, and gone when it is over."""
+    folder = tmp_path / "run"
+    with (
+        Host(folder) as host,
+        on_a_terminal(
+            ["drain", "--wait"], environment(database, JOBCTL_RUNTIME_DIR=str(folder))
+        ) as (terminal, process),
+    ):
+        terminal.read_until("2 jobs still run; the longest is send\\x1b #41 on alpha:2")
+        host.busy = 1
+        terminal.read_until("\r\x1b[K1 job still runs")
+        host.busy = 0
+        terminal.read_until("drained")
+        assert process.wait(timeout=20) == 0

@@ -79,10 +79,12 @@ class Host:
     def pid(self) -> int:
         return self.process.pid
 
-    def ready(self) -> Host:
+    def ready(self, within: float = 30) -> Host:
         """Returns once it is ready."""
         until(
-            lambda: self.said("ready") or self.process.poll() is not None, within=30, what="ready"
+            lambda: self.said("ready") or self.process.poll() is not None,
+            within=within,
+            what="ready",
         )
         assert self.process.poll() is None, self.log.read_text()
         return self

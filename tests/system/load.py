@@ -139,7 +139,7 @@ def figures(connection: psycopg.Connection[Any], diary: Diary, ids: Sequence[int
     """What became of these."""
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(
-            "SELECT id, state, attempt, extract(epoch FROM run_at)::float8 AS due "
+            "SELECT id, state, attempt, extract(epoch FROM created_at)::float8 AS due "
             "FROM jobctl.jobs WHERE id = ANY(%s)",
             (list(ids),),
         ).fetchall()
@@ -150,11 +150,9 @@ def figures(connection: psycopg.Connection[Any], diary: Diary, ids: Sequence[int
         ).fetchone()
     assert interrupted is not None
     succeeded = {row["id"] for row in rows if row["state"] == "succeeded"}
-    # When a job was retried its due time is another one: only first runs have waited.
+    # Until its first run; what comes after a failure is a backoff.
     waits = sorted(
-        diary.began[row["id"]][0] - row["due"]
-        for row in rows
-        if row["id"] in diary.began and row["attempt"] <= 1
+        diary.began[row["id"]][0] - row["due"] for row in rows if row["id"] in diary.began
     )
     mine = set(ids)
     return Figures(

@@ -33,32 +33,47 @@ from tests.waiting import until
 MOST_ADDED = 1.0
 #: Between two hosts of one deploy, as a person or a playbook would take it.
 PAUSE = 0.5
+#: A machine that is busy with other things may take so long to start a host.
+STARTING = 120.0
 
 
 class Roller:
     """Some hosts, and the deploys that go over them."""
 
-    def __init__(self, dsn: str, folder: Path, hosts: int, slots: int) -> None:
+    def __init__(
+        self, dsn: str, folder: Path, hosts: int, slots: int, *options: str, app: str = "busy"
+    ) -> None:
         self.folder = folder
         self.version = 1
         self.deploys = 0
         self.took: list[float] = []  # seconds, for each host that was deployed
         self._dsn = dsn
-        self._slots = slots
+        self._app = app
+        self._options = ("--slots", str(slots), *options)
         self._lives = 0
         prepare(folder, self.version)
-        self.hosts = [self._start(f"web{number + 1}") for number in range(hosts)]
-        for host in self.hosts:
-            host.ready()
+        self.hosts: list[Host] = []
+        try:
+            for number in range(hosts):  # one after the other: a small machine has no room for all
+                self.hosts.append(self._start(f"web{number + 1}"))
+                self.hosts[-1].ready(within=STARTING)
+        except BaseException:
+            self.end()
+            raise
 
     def _start(self, name: str) -> Host:
         self._lives += 1
         life = self.folder / f"life{self._lives}"
         life.mkdir()
         return Host(
-            self._dsn, life, name, "--slots", str(self._slots), app="busy",
+            self._dsn, life, name, *self._options, app=self._app,
             environ={"JOBCTL_TEST_FOLDER": str(self.folder)},
         )  # fmt: skip
+
+    def start_again(self, number: int) -> None:
+        """One that has left, or was killed."""
+        self.hosts[number] = self._start(self.hosts[number].name)
+        self.hosts[number].ready(within=STARTING)
 
     def restart(self, number: int) -> None:
         """SIGTERM, as `systemctl restart` does; the next host is not touched before it is ready."""
@@ -66,7 +81,7 @@ class Roller:
         host.send(signal.SIGTERM)
         code = host.process.wait(timeout=120)
         assert code == 0, f"{host.name} left with {code}"
-        self.hosts[number] = self._start(host.name).ready()
+        self.start_again(number)
         self.took.append(time.monotonic() - begun)
 
     def reload(self, number: int) -> None:

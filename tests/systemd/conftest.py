@@ -28,6 +28,12 @@ from jobctl import Retry
 def version(ctx):
     return {"version": VERSION}
 
+@jobctl.job
+def speak(ctx):
+    import socket
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.sendto(b"STATUS=said by a job\\nSTOPPING=1", "/run/systemd/notify")
+
 @jobctl.job(retry=Retry(max_attempts=1))
 def devour(ctx):
     eaten = []

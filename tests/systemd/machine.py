@@ -68,7 +68,7 @@ class Machine:
                 ],
                 stdin=subprocess.DEVNULL, stdout=console, stderr=console, preexec_fn=self._enter,
             )  # fmt: skip
-        except OSError as error:
+        except (OSError, subprocess.SubprocessError) as error:
             raise Impossible(f"control groups cannot be made here: {error}") from error
         finally:
             console.close()

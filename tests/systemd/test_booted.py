@@ -40,6 +40,9 @@ def test_start_returns_when_it_works(unit: Unit, jobs: Jobs) -> None:
         assert "dbname" not in environment and "postgresql://" not in environment
         if pid != unit.pid:
             assert "NOTIFY_SOCKET" not in environment and "WATCHDOG" not in environment
+    groups = [unit.machine.run("cat", f"/proc/{pid}/cgroup").stdout for pid in _pids(unit)]
+    slots = [group for group in groups if "/slot-" in group]
+    assert len(slots) == 2 and all("/jobctl.service/jobctl-" in group for group in slots)
     assert unit.show("NRestarts") == "0"
     # Delegate= is for these: an ordinary user's slots have control groups of their own.
     assert "each slot has one of its own in" in unit.journal()
@@ -157,6 +160,16 @@ def test_reload(unit: Unit, jobs: Jobs, booted: Machine) -> None:
         what="the third version",
     )
     assert unit.pid == pid
+
+
+@pytest.mark.slow
+def test_a_job_that_speaks_to_systemd_is_not_heard(unit: Unit, jobs: Jobs) -> None:
+    """Whoever finds the socket by itself is still not the main process."""
+    unit.systemctl("start")
+    jobs.wait(jobs.enqueue("speak"), "succeeded", within=30)
+    unit.until_status("leads", within=40)
+    assert "said by a job" not in unit.show("StatusText")
+    assert unit.show("ActiveState") == "active"
 
 
 @pytest.mark.slow

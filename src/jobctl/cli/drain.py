@@ -192,7 +192,9 @@ def _how_far_here(states: Sequence[State]) -> str:
     if not running:
         return "Nothing runs any more; waiting for what ended to be written."
     longest = max(running, key=lambda row: row["seconds"])
-    return f"{_jobs(busy)} still run; the longest is {_named(longest)}."
+    return (
+        f"{_jobs(busy)} still {'runs' if busy == 1 else 'run'}; the longest is {_named(longest)}."
+    )
 
 
 def _how_far_there(rows: Sequence[Row]) -> str:
