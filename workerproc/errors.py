@@ -65,7 +65,9 @@ class RetryAfter(JobctlError):
         else:
             said = message or f"to be tried again after {format_duration(self.seconds)}"
             if wished != self.seconds:
-                shown = repr(delay)[:60]
+                # A number of thousands of digits cannot even be shown.
+                large = isinstance(delay, int) and delay.bit_length() > 200
+                shown = "far more" if large else repr(delay)[:60]
                 said += f" (it should have been {shown}: cut to 30 days)"
         super().__init__(said)
         self.code = code

@@ -127,6 +127,13 @@ def test_when_a_server_wants_to_be_asked_again(said: Any, seconds: float | None)
     assert len(str(error)) < 200
 
 
+def test_a_number_that_cannot_be_shown() -> None:
+    """Python refuses to write out thousands of digits."""
+    error = RetryAfter(10**5000)
+    assert error.seconds == LONGEST_RETRY_AFTER
+    assert "far more" in str(error)
+
+
 def test_a_date_counts_from_the_servers_own_clock() -> None:
     """And from this host's where the server did not say when it answered, or said it wrong."""
     soon = datetime.now(UTC) + timedelta(seconds=100)
