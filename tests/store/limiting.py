@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -26,16 +26,6 @@ def admit(connection: Connection) -> int:
     """What a dispatcher does before it claims. How many were let in."""
     ((moved, _),) = run(connection, "admit")
     return int(moved)
-
-
-def succeed(connection: Connection, claims: Sequence[Claimed]) -> set[int]:
-    """All of one session. The ids of those that were."""
-    rows = run(
-        connection, "settle_succeeded", jobs=[one.job_id for one in claims],
-        tokens=[one.token for one in claims], results=[None] * len(claims),
-        steps=[None] * len(claims), most_bytes=None, session=claims[0].session_id,
-    )  # fmt: skip
-    return {row[0] for row in rows}
 
 
 def end(connection: Connection, claims: Iterable[Claimed], cause: Cause) -> dict[int, str]:

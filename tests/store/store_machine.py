@@ -37,6 +37,8 @@ from tests.store.store_model import (
     a_success_or_cause,
     a_type,
     in_turn,
+    let_down,
+    let_go,
     several,
     some_jobs,
     which,
@@ -74,6 +76,8 @@ class StoreMachine(RuleBasedStateMachine):
         for connection in (self.admin, self.host, self.locker):
             connection.close()
         for producer in self.producers:
+            if producer.begun:
+                producer.connection.execute("ROLLBACK")  # now, and not when the server notices
             producer.connection.close()
 
     # Enqueue ------------------------------------------------------------------------------------
@@ -132,7 +136,10 @@ class StoreMachine(RuleBasedStateMachine):
         one.connection.execute("COMMIT" if commit else "ROLLBACK")
         if commit:
             self.jobs |= one.jobs
-            self.keys |= {key: (job_id, False) for key, job_id in one.keys.items()}
+            self.keys |= {
+                key: (job_id, self.jobs[job_id].state == "cancelled")
+                for key, job_id in one.keys.items()
+            }
         one.jobs, one.keys, one.begun = {}, {}, False
 
     @precondition(lambda self: any(over for _, over in self.keys.values()))
@@ -189,6 +196,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self._settle_succeeded(held, "1" if result else None) == {one.job_id for one in held}
         for one in held:
             self._ended(one, "succeeded", "succeeded", spent=1)
+        self._let_go([one.job_id for one in held])
 
     @precondition(lambda self: self._running())
     @rule(chosen=which, causes=st.lists(a_cause, min_size=1, max_size=3))
@@ -441,6 +449,7 @@ class StoreMachine(RuleBasedStateMachine):
         for one in held:
             job = self.jobs[one.job_id]
             assert (one.attempt, one.crashes) == (job.attempt, job.crashes)
+            assert all(self.jobs[before].state == "succeeded" for before in job.came_after)
             job.state, job.holder = "running", one
             self.claims.append(one)
         return held
@@ -449,6 +458,25 @@ class StoreMachine(RuleBasedStateMachine):
         assert self._settle_succeeded(held, result) == {one.job_id for one in held}
         for one in held:
             self._ended(one, "succeeded", "succeeded", spent=1)
+        self._let_go([one.job_id for one in held])
+
+    def _let_go(self, succeeded: list[int]) -> None:
+        for job_id in let_go(self.jobs, succeeded):
+            self._let_run(self.jobs[job_id])
+
+    def _let_run(self, job: Job) -> None:
+        job.state = "scheduled"
+        if not job.delayed:
+            self._queue(job, "")
+
+    def _let_down(self, lost: list[int]) -> None:
+        for job_id in let_down(self.jobs, lost):
+            self._key_is_over(job_id)
+
+    def _key_is_over(self, job_id: int) -> None:
+        job = self.jobs[job_id]
+        if job.key is not None:
+            self.keys[job.type, job.key] = (job_id, True)
 
     def _settle_succeeded(self, held: list[Claimed], result: str | None) -> set[int]:
         rows = self._run(
@@ -485,6 +513,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self._settle_ended([ending for _, ending in batch]) == goes
         for one, ending in sorted(batch, key=lambda pair: pair[0].token):
             self._ended(one, goes[one.job_id], ending.outcome, ending.spent, ending.crashed)
+        self._let_down([job_id for job_id, place in goes.items() if place in ("dead", "cancelled")])
 
     def _ended(
         self, one: Claimed, place: str, outcome: str | None, spent: int = 0, crashed: int = 0

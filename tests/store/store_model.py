@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,6 +60,8 @@ a_type = st.sampled_from(TYPES)
 a_key = st.runner().flatmap(lambda machine: st.sampled_from(machine.key_names))
 a_cause = st.sampled_from(CAUSES)
 a_success_or_cause = st.sampled_from((None, *CAUSES))
+on_dead = st.sampled_from(("hold", "cancel"))
+some_parents = st.lists(which, min_size=1, max_size=3)
 several = st.lists(a_success_or_cause, min_size=1, max_size=6)
 some_jobs = st.lists(
     st.tuples(a_type, a_key, st.sampled_from([0, 0, 3]), st.sampled_from([False, False, True])),
@@ -82,6 +85,10 @@ class Job:
     cancel: bool = False
     holder: Claimed | None = None
     notes: Counter[str] = field(default_factory=Counter)  # recorded attempts by outcome
+    delayed: bool = False
+    came_after: frozenset[int] = frozenset()
+    waits_for: set[int] = field(default_factory=set)  # of those, what has not been met
+    goes_with_them: bool = False  # cancelled when one of them never succeeds
 
 
 @dataclass
@@ -92,6 +99,34 @@ class Open:
     jobs: dict[int, Job] = field(default_factory=dict)
     keys: dict[tuple[str, str], int] = field(default_factory=dict)
     begun: bool = False
+
+
+def let_go(jobs: dict[int, Job], parents: Iterable[int]) -> list[int]:
+    """These have succeeded: who waits for nobody any more, in the order of their numbers."""
+    free = []
+    for job_id, job in sorted(jobs.items()):
+        if job.state == "blocked" and job.waits_for & set(parents):
+            job.waits_for -= set(parents)
+            if not job.waits_for:
+                free.append(job_id)
+    return free
+
+
+def let_down(jobs: dict[int, Job], parents: Iterable[int]) -> set[int]:
+    """These never will: who is cancelled with them, and with those."""
+    lost, gone = set(parents), set[int]()
+    while True:
+        level = {
+            job_id
+            for job_id, job in jobs.items()
+            if job.state == "blocked" and job.goes_with_them and job.waits_for & lost
+        }
+        if not level:
+            return gone
+        for job_id in level:
+            jobs[job_id].state = "cancelled"
+        gone |= level
+        lost = level
 
 
 def in_turn(job: Job) -> tuple[Any, ...]:

@@ -21,8 +21,17 @@ from jobctl.supervisor.outcomes import (
     Snoozed,
 )
 from tests import claiming
-from tests.claiming import Connection, claim, enqueue, register, run, states, violations
-from tests.store.limiting import admit, end, held, set_limit, succeed, waiting
+from tests.claiming import (
+    Connection,
+    claim,
+    enqueue,
+    register,
+    run,
+    states,
+    succeed,
+    violations,
+)
+from tests.store.limiting import admit, end, held, set_limit, waiting
 
 SESSION = 7
 
