@@ -1,8 +1,8 @@
 """Joins under real concurrency: several hosts, enqueuers with open transactions, cancels, a sweep.
 
 Each actor is a thread with connections of its own, and nobody waits for anybody. What must have
-come out is asked afterwards: every job that can succeed has succeeded exactly once, none was claimed
-before all that it comes after had succeeded, and nothing was deadlocked or misplaced.
+come out is asked afterwards: every job that can succeed has succeeded exactly once, none was
+claimed before all that it comes after had succeeded, and nothing was deadlocked or misplaced.
 """
 
 from __future__ import annotations
