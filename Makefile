@@ -18,7 +18,7 @@ RUN := $(VENV)/bin/python -m
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo limits test test-as-user cron-soak grafana pictures compare pytest soak lint \
-  format typecheck layers bench chaos recovery rolling baseload systemd build clean
+  format typecheck layers bench chaos recovery rolling baseload systemd man build clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ baseload: $(STAMP) ## ten minutes of a real day's peak on six hosts (ARGS="--sec
 
 systemd: $(STAMP) ## every story of the units, in a systemd of its own (root only); two minutes
 	$(RUN) pytest tests/systemd $(ARGS)
+
+man: $(STAMP) ## the manual page, from the commands; see it with man -l src/jobctl/assets/man/jobctl.1
+	$(RUN) jobctl.cli.manual
 
 build: $(STAMP) ## wheel and sdist, into dist/
 	$(RUN) build

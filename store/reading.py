@@ -266,6 +266,11 @@ def ceilings(connection: Connection) -> Row:
     return row
 
 
+def names(connection: Connection) -> list[Row]:
+    """The `name`s of queues, types, hosts and crons, each with its `kind`."""
+    return _run(connection, "read_names")
+
+
 def flow(connection: Connection) -> Row:
     """How many were `enqueued`, `finished` and `died`, and how many attempts `unsuccessful`, up to
     `at`: the difference of two is a speed."""

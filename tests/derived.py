@@ -19,6 +19,7 @@ from pathlib import Path
 
 import click
 
+from jobctl.cli import manual
 from jobctl.cli.app import app
 from jobctl.cli.endings import ExitCode
 from jobctl.store import states
@@ -300,4 +301,5 @@ def renew_digest() -> None:
 
 if __name__ == "__main__":
     renew_digest()
+    manual.write()
     README.write_text(renewed(README.read_text()))

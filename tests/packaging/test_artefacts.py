@@ -113,7 +113,8 @@ def test_the_wheel_holds_every_file_of_the_product(unpacked: Path) -> None:
     packed = {
         path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()
     }
-    assert {path for path in packed if ".dist-info/" not in path} == _product()
+    beside = (".dist-info/", ".data/")
+    assert {path for path in packed if not any(one in path for one in beside)} == _product()
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,12 @@ def test_the_wheel_holds_every_file_of_the_product(unpacked: Path) -> None:
 def test_the_wheel_holds_each_kind_of_thing(unpacked: Path, kind: str) -> None:
     """A tree that lost a whole folder would agree with a wheel that lacks it too."""
     assert list(unpacked.glob(kind))
+
+
+def test_the_wheel_brings_its_manual_page_to_where_man_looks(unpacked: Path) -> None:
+    """share/man beside the bin of whatever it is installed into."""
+    (page,) = unpacked.glob("pgjobctl-*.data/data/share/man/man1/jobctl.1")
+    assert page.read_text() == (HERE / "src/jobctl/assets/man/jobctl.1").read_text()
 
 
 def test_the_wheel_has_no_links(wheel: Path) -> None:

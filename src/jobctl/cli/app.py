@@ -9,6 +9,7 @@ import click
 
 import jobctl
 from jobctl.cli.check import check
+from jobctl.cli.completion import completion
 from jobctl.cli.config import config
 from jobctl.cli.cron import cron
 from jobctl.cli.db import db
@@ -28,12 +29,12 @@ from jobctl.cli.run import run
 from jobctl.cli.status import status
 
 EXAMPLES = """\b
-Examples:
   jobctl run --app shop.jobs               work, against an embedded PostgreSQL if none is set
   jobctl enqueue send_mail '{"to": "ann"}' one more job
   jobctl status                            what waits, what runs, what is wrong
   jobctl jobs list --state retrying        which jobs, newest first
   jobctl dead replay --error 'SMTP*'       run again what failed for good
+  jobctl explain 1842                      why it is not running, and what to do
   jobctl drain --wait && deploy            let this host finish what it runs
 """
 
@@ -59,17 +60,18 @@ class Jobctl(Noun):
 
 @click.group(
     cls=Jobctl,
-    epilog=EXAMPLES,
+    # Whoever asks wants to type something: examples are what is seen first.
+    help=f"Background jobs on PostgreSQL.\n\n{EXAMPLES}",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(jobctl.__version__, "-V", "--version", message="jobctl %(version)s")
 def app() -> None:
-    """Background jobs on PostgreSQL."""
+    """See `help` above."""
 
 
 for command in (
     run, migrate, db, enqueue, status, check, explain, jobs, dead, queues, limits, cron, hosts,
-    drain, undrain, reload, doctor, config,
+    drain, undrain, reload, doctor, config, completion,
 ):  # fmt: skip
     app.add_command(command)
 jobs.add_command(explain)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import psycopg
 
-from jobctl.cli import database, queues
+from jobctl.cli import completion, database, queues
 from jobctl.cli.endings import ExitCode, Failure, explain, first_line
 from jobctl.cli.kinds import TEXT
 from jobctl.cli.measures import MEASURES, Fleet, Level, Measure, Reading, take
@@ -77,8 +77,22 @@ def _threshold_options(command: Command) -> Command:
 
 
 @click.command(cls=NagiosCommand)
-@click.option("--queue", "only", multiple=True, type=TEXT, metavar="QUEUE", help="Only of these.")
-@click.option("--host", type=TEXT, metavar="HOST", help="CRITICAL unless this host works.")
+@click.option(
+    "--queue",
+    "only",
+    multiple=True,
+    type=TEXT,
+    metavar="QUEUE",
+    help="Only of these.",
+    shell_complete=completion.names("queue"),
+)
+@click.option(
+    "--host",
+    type=TEXT,
+    metavar="HOST",
+    help="CRITICAL unless this host works.",
+    shell_complete=completion.names("host"),
+)
 @_threshold_options
 @click.option(
     "--dead-within", type=DURATION, default="1h", show_default=True, metavar="TIME",

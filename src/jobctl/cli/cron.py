@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from jobctl.cli import database
+from jobctl.cli import completion, database
 from jobctl.cli.endings import ExitCode, Failure
 from jobctl.cli.moments import MOMENT, coarse, iso, since
 from jobctl.cli.nouns import Noun
@@ -68,7 +68,7 @@ def list_(loaded: Loaded, output: Output) -> None:
 
 
 @cron.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.names("cron"))
 @click.option("--count", type=click.IntRange(1, 10_000), default=10, show_default=True)
 @click.option("--after", type=MOMENT, metavar="TIME", help="From then on, not from now.")
 @click.option("--tz", metavar="ZONE", help="In this zone, not its own.")
@@ -105,7 +105,7 @@ def preview(
 
 
 @cron.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.names("cron"))
 @reason_option
 @database_options
 @output_option
@@ -119,7 +119,7 @@ def run(loaded: Loaded, name: str, reason: str | None, output: Output) -> None:
 
 
 @cron.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.names("cron"))
 @reason_option
 @database_options
 def enable(loaded: Loaded, name: str, reason: str | None) -> None:
@@ -128,7 +128,7 @@ def enable(loaded: Loaded, name: str, reason: str | None) -> None:
 
 
 @cron.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.names("cron"))
 @reason_option
 @database_options
 def disable(loaded: Loaded, name: str, reason: str | None) -> None:
@@ -171,7 +171,7 @@ def add(
 
 
 @cron.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.names("cron"))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @reason_option
 @database_options

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from jobctl.cli import database
+from jobctl.cli import completion, database
 from jobctl.cli.kinds import ID
 from jobctl.cli.moments import DURATION, MOMENT
 from jobctl.cli.options import database_options
@@ -19,7 +19,7 @@ from jobctl.supervisor.settings_sources import Loaded
 
 
 @click.command()
-@click.argument("type_", metavar="TYPE")
+@click.argument("type_", metavar="TYPE", shell_complete=completion.names("type"))
 @click.argument("text", metavar="[JSON]", default="{}")
 @click.option(
     "--key",

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from jobctl.cli.completion import names
 from jobctl.cli.endings import ExitCode, Failure
 from jobctl.cli.kinds import ID, TEXT
 from jobctl.cli.moments import MOMENT, before
@@ -81,8 +82,10 @@ def filter_options(
             return command(*args, chosen=chosen, **kwargs)
 
         options = [
-            click.option("--queue", type=TEXT, metavar="QUEUE"),
-            click.option("--type", "type_", type=TEXT, metavar="TYPE"),
+            click.option("--queue", type=TEXT, metavar="QUEUE", shell_complete=names("queue")),
+            click.option(
+                "--type", "type_", type=TEXT, metavar="TYPE", shell_complete=names("type")
+            ),
             click.option("--subject", type=TEXT, metavar="SUBJECT"),
             click.option("--key", type=TEXT, metavar="KEY"),
             click.option(

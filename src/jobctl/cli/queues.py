@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from jobctl.cli import database
+from jobctl.cli import completion, database
 from jobctl.cli.endings import ExitCode, Failure
 from jobctl.cli.kinds import TEXT
 from jobctl.cli.moments import coarse, since
@@ -67,7 +67,14 @@ def list_(loaded: Loaded, output: Output) -> None:
 
 
 @queues.command()
-@click.argument("names", metavar="QUEUE...", nargs=-1, required=True, type=TEXT)
+@click.argument(
+    "names",
+    metavar="QUEUE...",
+    nargs=-1,
+    required=True,
+    type=TEXT,
+    shell_complete=completion.names("queue"),
+)
 @click.option("--new", is_flag=True, help="Also a queue that has never had a job.")
 @reason_option
 @database_options
@@ -95,7 +102,14 @@ def pause(loaded: Loaded, names: tuple[str, ...], new: bool, reason: str | None)
 
 
 @queues.command()
-@click.argument("names", metavar="QUEUE...", nargs=-1, required=True, type=TEXT)
+@click.argument(
+    "names",
+    metavar="QUEUE...",
+    nargs=-1,
+    required=True,
+    type=TEXT,
+    shell_complete=completion.names("queue"),
+)
 @reason_option
 @database_options
 def resume(loaded: Loaded, names: tuple[str, ...], reason: str | None) -> None:
