@@ -47,6 +47,7 @@ class Report:
     """What came of it."""
 
     seconds: float
+    rate: float  # jobs a second that were really enqueued
     figures: Figures
     attempts: dict[str, int]  # that did not simply succeed, by outcome
     crons: list[Books]
@@ -66,8 +67,8 @@ class Report:
         per_job = (seen.jobs + seen.spent) / max(1, seen.jobs)
         again = {word: many for word, many in self.attempts.items() if word in REDELIVERED}
         lines = [
-            f"{seen.jobs} jobs in {self.seconds:.0f} s, {seen.lost} lost, {seen.doubles} doubles, "
-            f"{self.deploys} deploys, 1 host killed",
+            f"{seen.jobs} jobs in {self.seconds:.0f} s, {self.rate:.1f} a second; {seen.lost} lost, "
+            f"{seen.doubles} doubles, {self.deploys} deploys, 1 host killed",
             f"waiting: p50 {seen.p50 * 1000:.0f} ms, p95 {seen.p95 * 1000:.0f} ms, "
             f"p99 {seen.p99 * 1000:.0f} ms, worst {seen.worst:.2f} s",
             f"attempts per finished job: {per_job:.3f}",
@@ -167,6 +168,7 @@ def run(
         reach(0.75, "a rolling deploy, with reloads")
         roller.roll(roller.reload)
         reach(1.0, "the end")
+        rate = producer.rate()
         producer.end()
         took = time.monotonic() - begun
         cpu = meter.shares(took)
@@ -178,6 +180,7 @@ def run(
             diary = Diary.read(folder)
             return Report(
                 seconds=took,
+                rate=rate,
                 figures=figures(connection, diary, ids),
                 attempts=_attempts(connection),
                 crons=[books(dsn, name) for name in CRONS],
@@ -192,8 +195,7 @@ def _ended(roller: Roller, producer: Producer) -> Any:
     try:
         yield
     finally:
-        if producer.is_alive():
-            producer.end()
+        producer.end()
         roller.end()
 
 

@@ -79,7 +79,7 @@ class Host:
     def pid(self) -> int:
         return self.process.pid
 
-    def ready(self, within: float = 30) -> Host:
+    def ready(self, within: float = 60) -> Host:
         """Returns once it is ready."""
         until(
             lambda: self.said("ready") or self.process.poll() is not None,

@@ -20,6 +20,8 @@ from psycopg.rows import dict_row
 
 #: How long a handler takes, in seconds.
 SHORTEST, LONGEST = 0.05, 0.5
+#: Connections that enqueue; one alone could wait for the disk too long to keep its pace.
+CLIENTS = 4
 
 
 def prepare(folder: Path, version: int) -> None:
@@ -35,48 +37,64 @@ def deploy(folder: Path, version: int) -> None:
     new.rename(folder / "version")
 
 
-class Producer(threading.Thread):
+class Producer:
     """Enqueues so many jobs a second, each in a transaction of its own, until it is told to end."""
 
     def __init__(
         self, dsn: str, rate: float, args: Callable[[Random], dict[str, Any]], seed: int = 1
     ) -> None:
-        super().__init__(daemon=True)
         self.ids: list[int] = []
-        self.failed: BaseException | None = None
-        self._dsn = dsn
-        self._rate = rate
-        self._args = args
-        self._chance = Random(seed)
+        self._failed: BaseException | None = None
         self._ends = threading.Event()
+        self._threads = [
+            threading.Thread(
+                target=self._run, args=(dsn, rate / CLIENTS, args, Random(seed + number))
+            )
+            for number in range(CLIENTS)
+        ]
 
-    def run(self) -> None:
-        try:
-            with psycopg.connect(self._dsn, autocommit=True) as connection:
-                due = time.monotonic()
-                while not self._ends.wait(max(0.0, due - time.monotonic())):
-                    due += 1 / self._rate
-                    self.ids.append(self._enqueue(connection))
-        except BaseException as error:
-            self.failed = error
+    def start(self) -> None:
+        """From now on."""
+        self._begun = time.monotonic()
+        for thread in self._threads:
+            thread.start()
 
     def mark(self) -> int:
         """Jobs that come after this belong to what begins now."""
         return len(self.ids)
 
+    def rate(self) -> float:
+        """How many a second it came to."""
+        return len(self.ids) / (time.monotonic() - self._begun)
+
     def end(self) -> None:
         """Enqueues nothing more. Raises what it failed with."""
         self._ends.set()
-        self.join()
-        if self.failed is not None:
-            raise self.failed
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        if self._failed is not None:
+            raise self._failed
 
-    def _enqueue(self, connection: psycopg.Connection) -> int:
-        row = connection.execute(
-            "SELECT jobctl.enqueue('work', %s::jsonb)", (json.dumps(self._args(self._chance)),)
-        ).fetchone()
-        assert row is not None
-        return int(row[0])
+    def _run(
+        self, dsn: str, rate: float, args: Callable[[Random], dict[str, Any]], chance: Random
+    ) -> None:
+        try:
+            with psycopg.connect(dsn, autocommit=True) as connection:
+                due = time.monotonic() + chance.random() / rate
+                while not self._ends.wait(max(0.0, due - time.monotonic())):
+                    due += 1 / rate
+                    self.ids.append(_enqueue(connection, args(chance)))
+        except BaseException as error:
+            self._failed = error
+
+
+def _enqueue(connection: psycopg.Connection[Any], args: dict[str, Any]) -> int:
+    row = connection.execute(
+        "SELECT jobctl.enqueue('work', %s::jsonb)", (json.dumps(args),)
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def plain(chance: Random) -> dict[str, Any]:

@@ -164,8 +164,7 @@ def run(
                 for name, deploys, took, slowest, first, last in stretches
             ]  # fmt: skip
     finally:
-        if producer.is_alive():
-            producer.end()
+        producer.end()
         roller.end()
 
 
