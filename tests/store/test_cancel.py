@@ -392,12 +392,9 @@ def test_answers_agree_with_what_happened(database: str, conn: Connection) -> No
                 claiming.run(host, "promote", most=20, within=None)
                 for one in claiming.claim(host, seed, most=5):
                     if chance.random() < 0.4:
-                        rows = claiming.run(
-                            host, "settle_succeeded", jobs=[one.job_id], tokens=[one.token],
-                            results=[None], steps=[None], most_bytes=None, session=seed,
-                        )  # fmt: skip
-                        succeeded.update(row[0] for row in rows)
-                        if rows:
+                        settled = claiming.succeed(host, [one])
+                        succeeded.update(settled)
+                        if settled:
                             continue
                     causes: list[Cause] = [
                         Failed("E", "why", retry_after=0.0), HandedBack(), Lost("gone"),
