@@ -119,6 +119,62 @@ def _stand_aside() -> None:
     slot._stand_aside = lambda: None
 
 
+def _cancel_aim() -> None:
+    from jobctl.workerproc.attempt import Attempts
+    from jobctl.workerproc.cancellation import Cancellation
+
+    def meant_for_anybody(self: Any) -> bool:
+        return bool(self._page.cancel_aim())
+
+    def check(self: Any) -> None:
+        if meant_for_anybody(self):
+            raise RuntimeError("hit by what was meant for another")
+
+    def on_signal(self: Any, signum: int, frame: Any) -> None:
+        if self._inside and self._page.cancel_aim():
+            self._coroutines.cancel()
+
+    Cancellation.check = check  # type: ignore[method-assign]
+    Attempts.on_signal = on_signal  # type: ignore[method-assign]
+
+
+def _cancel_channel() -> None:
+    from jobctl.supervisor.leases import Lease
+
+    hear = Lease._on_notification
+
+    def deaf(self: Any, payload: str) -> None:
+        if not payload.startswith("cancel "):
+            hear(self, payload)
+
+    Lease._on_notification = deaf  # type: ignore[method-assign]
+
+
+def _cancel_ear() -> None:
+    from jobctl.supervisor.cancels import Cancels
+
+    Cancels.learn = lambda self, session, rows: None  # type: ignore[method-assign]
+
+
+def _commit_point() -> None:
+    from jobctl.supervisor.slot import Slot
+
+    Slot.past_commit_point = lambda self: False  # type: ignore[method-assign]
+
+
+def _early_mark() -> None:
+    from jobctl.supervisor.dispatch import Dispatcher
+
+    async def forget(self: Any) -> None:
+        for one in self._unmarked:
+            one.marked = True
+        self._reserve.extend(self._unmarked)
+        self._unmarked = []
+        self._feed_idle()
+
+    Dispatcher._mark = forget  # type: ignore[method-assign]
+
+
 GUARDS: dict[str, Callable[[], None]] = {
     "hygiene": _hygiene,
     "aim": _aim,
@@ -129,6 +185,11 @@ GUARDS: dict[str, Callable[[], None]] = {
     "poison row": _poison_row,
     "settle apart": _settle_apart,
     "patience": _patience,
+    "cancel aim": _cancel_aim,
+    "cancel channel": _cancel_channel,
+    "cancel ear": _cancel_ear,
+    "commit point": _commit_point,
+    "early mark": _early_mark,
     "groups": _groups,
     "leftovers": _leftovers,
     "recycle large": _recycle_large,

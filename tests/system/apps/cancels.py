@@ -201,3 +201,19 @@ def once(ctx: jobctl.Context, name: str) -> str:
     if (FOLDER / f"{name}.spoil").exists():
         raise ValueError("no")
     return "once"
+
+
+# Races ------------------------------------------------------------------------------------------
+
+
+@jobctl.job
+def brief(ctx: jobctl.Context, ms: int) -> str:
+    time.sleep(ms / 1000)
+    ctx.check()
+    return "done"
+
+
+@jobctl.job
+async def brief_async(ctx: jobctl.Context, ms: int) -> str:
+    await asyncio.sleep(ms / 1000)
+    return "done"
