@@ -79,7 +79,7 @@ class Attempts:
         dispatcher.feed(slot)
         claimed = cast(Claimed, running.claim)
         seconds = (done.ended_ns - done.started_ns) / 1e9
-        dispatcher.finished(claimed, seconds)
+        dispatcher.finished(slot, claimed, seconds)
         self.settler.settle(Success(claimed, seconds=seconds, slot=slot.number))
         series = self._metrics.of(claimed.queue, claimed.type)
         series.started((done.started_ns - claimed.claimed_ns) / 1e9)
@@ -91,7 +91,7 @@ class Attempts:
         dispatcher.feed(slot)
         claimed = cast(Claimed, running.claim)
         seconds = max(0.0, (body["ended_ns"] - body["started_ns"]) / 1e9)
-        dispatcher.finished(claimed, seconds)
+        dispatcher.finished(slot, claimed, seconds)
         series = self._metrics.of(claimed.queue, claimed.type)
         series.started((body["started_ns"] - claimed.claimed_ns) / 1e9)
         for result, count in (body.get("effects") or {}).items():
@@ -137,7 +137,7 @@ class Attempts:
         if claimed.marked and isinstance(cause, HandedBack):
             # Acknowledged early: once a slot was given it, it is taken for begun.
             cause = Lost(death.sentence)
-        self.dispatcher.finished(claimed, seconds)
+        self.dispatcher.finished(slot, claimed, seconds)
         self._judge(claimed, cause, slot.generation, details, seconds)
 
     # The dispatcher reports ---------------------------------------------------------------------

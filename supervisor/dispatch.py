@@ -1,8 +1,9 @@
 """Dispatch: from queued in PostgreSQL to running in a slot.
 
-One statement claims for the whole host: as many jobs as there are idle slots and, while jobs are
-short, a reserve that keeps the slots busy during the next claim. A slot that ends a job is given
-the next one from the reserve in the same callback. What was claimed and did not start within a
+One statement claims for a whole pool of slots, which is the host unless somebody has set more: as
+many jobs as there are idle slots and, while jobs are short, a reserve that keeps the slots busy
+during the next claim. A slot that ends a job is given the next one from the reserve in the same
+callback. What was claimed and did not start within a
 moment goes back, and costs no attempt. Nothing here waits for a slot, and only `run` waits for
 PostgreSQL.
 """
@@ -12,9 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections import deque
-from collections.abc import Callable, Set
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Sequence, Set
 from math import inf
 from time import monotonic, monotonic_ns
 from typing import Protocol
@@ -26,10 +25,11 @@ from jobctl.store.link import Link, Unreachable
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
-from jobctl.supervisor.doorbell import POLL_SECONDS, Doorbell, Due
-from jobctl.supervisor.lanes import Lane, Lanes, Look
+from jobctl.supervisor.doorbell import POLL_SECONDS, Due
+from jobctl.supervisor.lanes import Lane, Look
 from jobctl.supervisor.outcomes import Failed, HandedBack, Unrunnable
-from jobctl.supervisor.pace import Pace
+from jobctl.supervisor.pool import Pool
+from jobctl.supervisor.pool_spec import PoolSpec
 from jobctl.supervisor.slot import Running, Slot
 from jobctl.workerproc.frames import FRAME_LIMIT, Job, pack_job
 
@@ -56,8 +56,8 @@ REFUSED_SECONDS = 1.0
 class Hands(Protocol):
     """What the dispatcher needs of its surroundings."""
 
-    def idle_slots(self) -> list[Slot]:
-        """Slots that can be given a job now."""
+    def idle_slots(self, pool: str) -> list[Slot]:
+        """Slots of this pool that can be given a job now."""
 
     def may_claim(self) -> bool:
         """False while draining, fenced, degraded or without a session."""
@@ -92,7 +92,7 @@ class Dispatcher:
         link: Link,
         hands: Hands,
         code: Code,
-        queues: tuple[str, ...] | None,
+        pools: Sequence[PoolSpec],
         max_reserve: int,
         clock: Callable[[], float] = monotonic,
     ) -> None:
@@ -101,15 +101,11 @@ class Dispatcher:
         self._link = link
         self._hands = hands
         self._code = code
-        self._queues = None if queues is None else frozenset(queues)
-        self._lanes = Lanes()
-        self._pace = Pace(max_reserve)
-        self._reserve: deque[Claimed] = deque()
+        self._pools = {spec.name: Pool(spec, pools, max_reserve) for spec in pools}
         self._alarm = Alarm()
         self._clock = clock
         self._next_token = 1
         self._link_generation = 0
-        self._doorbell = Doorbell()
         self._reread_at = 0.0
         self._promote_at = 0.0
         self._promote_whole_at = 0.0  # however long it has been due
@@ -117,13 +113,13 @@ class Dispatcher:
         self._admit_at = inf
         self._compare_at = inf
         self._cancelled: Set[int] = frozenset()  # tokens that must not start any more
-        self._unmarked: list[Claimed] = []  # acknowledged early, and not for sure yet
 
     # What happens to it -------------------------------------------------------------------------
 
     def ring(self) -> None:
         """There is work, perhaps: somebody rang, or rang for others a moment ago."""
-        self._doorbell.rung(self._clock())
+        for pool in self._pools.values():
+            pool.doorbell.rung(self._clock())
         self._alarm.set()
 
     def reread(self) -> None:
@@ -133,13 +129,14 @@ class Dispatcher:
 
     def start_over(self) -> None:
         """Looks from 0 again, as after a reconnect: the code is new, or the session is."""
-        self._lanes.forget()
-        self._doorbell.forget()
+        for pool in self._pools.values():
+            pool.forget()
         self.reread()
 
     def feed(self, slot: Slot) -> None:
         """Gives an idle slot the next job of the reserve, and sees to it that there is more."""
-        reserve = self._reserve
+        pool = self._pools[slot.pool]
+        reserve = pool.reserve
         while reserve and self._hands.may_start():
             claimed = reserve.popleft()
             known = self._code.types(slot.generation).get(claimed.type)
@@ -150,11 +147,11 @@ class Dispatcher:
                 self._hands.give_back(claimed, HandedBack())
                 continue
             if known.ack == "early" and not claimed.marked:
-                self._unmarked.append(claimed)
+                pool.unmarked.append(claimed)
                 self._alarm.set()
                 continue
             try:
-                given = self._give(slot, claimed, known)
+                given = self._give(pool, slot, claimed, known)
             except (struct.error, ValueError, OverflowError) as error:
                 # Rows come from anywhere: one that cannot be given ends, and takes nobody along.
                 self._hands.give_back(claimed, _ungivable(claimed, error))
@@ -162,33 +159,35 @@ class Dispatcher:
             if not given:
                 reserve.appendleft(claimed)  # the slot has just died; the next one takes it
             break
-        if len(reserve) <= self._pace.low_water:
+        if len(reserve) <= pool.pace.low_water:
             self._alarm.set()
 
-    def finished(self, claimed: Claimed, seconds: float) -> None:
+    def finished(self, slot: Slot, claimed: Claimed, seconds: float) -> None:
         """An attempt of this type took so long: what the size of the reserve rests on."""
-        self._pace.ran(claimed.type, seconds)
+        self._pools[slot.pool].pace.ran(claimed.type, seconds)
 
     def hand_back_all(self) -> None:
         """Everything that has not started goes back now: a drain begins, or the lease is over."""
-        while self._reserve:
-            self._hands.give_back(self._reserve.popleft(), HandedBack())
-        while self._unmarked:
-            self._hands.give_back(self._unmarked.pop(), HandedBack())
+        for pool in self._pools.values():
+            while pool.reserve:
+                self._hands.give_back(pool.reserve.popleft(), HandedBack())
+            while pool.unmarked:
+                self._hands.give_back(pool.unmarked.pop(), HandedBack())
 
     def do_not_start(self, tokens: Set[int]) -> None:
         """These, of this session, are cancelled: they go back, also those still on their way."""
         self._cancelled = tokens
         if tokens:
-            for queue in (self._reserve, self._unmarked):
+            for queue in (each for pool in self._pools.values() for each in pool.waiting):
                 for claimed in [one for one in queue if one.token in tokens]:
                     queue.remove(claimed)
                     self._hands.give_back(claimed, HandedBack())
 
     def forget_all(self) -> None:
         """The session is dead: what waits here belongs to others already."""
-        self._reserve.clear()
-        self._unmarked.clear()
+        for pool in self._pools.values():
+            pool.reserve.clear()
+            pool.unmarked.clear()
         self._cancelled = frozenset()
         self.session_id = 0
 
@@ -196,19 +195,21 @@ class Dispatcher:
         """Hands back what has waited too long; returns when to look again (the clock's time)."""
         now_ns = monotonic_ns()
         limit = int(MOMENT_SECONDS * 1e9)
-        while self._reserve and now_ns - self._reserve[0].claimed_ns > limit:
-            self._hands.give_back(self._reserve.popleft(), HandedBack())
-            self._pace.stranded(now_ns)
-        while self._unmarked and now_ns - self._unmarked[0].claimed_ns > limit:
-            self._hands.give_back(self._unmarked.pop(0), HandedBack())
+        for pool in self._pools.values():
+            while pool.reserve and now_ns - pool.reserve[0].claimed_ns > limit:
+                self._hands.give_back(pool.reserve.popleft(), HandedBack())
+                pool.pace.stranded(now_ns)
+            while pool.unmarked and now_ns - pool.unmarked[0].claimed_ns > limit:
+                self._hands.give_back(pool.unmarked.pop(0), HandedBack())
         return self._clock() + MOMENT_SECONDS / 2
 
     def reserve_tokens(self) -> set[tuple[int, int]]:
         """(session, token) of what waits here."""
-        return {(one.session_id, one.token) for one in (*self._reserve, *self._unmarked)}
+        waiting = (queue for pool in self._pools.values() for queue in pool.waiting)
+        return {(one.session_id, one.token) for queue in waiting for one in queue}
 
     def __len__(self) -> int:
-        return len(self._reserve) + len(self._unmarked)
+        return sum(len(pool) for pool in self._pools.values())
 
     # What it does -------------------------------------------------------------------------------
 
@@ -243,15 +244,20 @@ class Dispatcher:
             await self._read_lanes()
         if self._clock() >= self._admit_at:
             await self._admit()
-        while (room := self._room()) > 0:
-            match self._doorbell.due(self._clock()):
-                case Look() as look if len(self._lanes):
+        for pool in self._pools.values():
+            await self._look(pool)
+
+    async def _look(self, pool: Pool) -> None:
+        """Claims while the pool has room and a reason to look."""
+        while (room := self._room(pool)) > 0:
+            match pool.doorbell.due(self._clock()):
+                case Look() as look if len(pool.lanes):
                     if self._limited:
                         await self._admit()
-                    await self._claim(room, look)
+                    await self._claim(pool, room, look)
                 case Due.PEEK:
                     ((number,),) = await self._link.run("peek")
-                    self._doorbell.peeked(number, self._clock())
+                    pool.doorbell.peeked(number, self._clock())
                 case _:
                     return
 
@@ -259,23 +265,24 @@ class Dispatcher:
         due = min(self._promote_at, self._compare_at)
         if self._hands.may_claim():
             due = min(due, self._reread_at, self._admit_at)
-            if len(self._lanes) and self._room() > 0:
-                due = min(due, self._doorbell.next_due(self._clock()))
+            for pool in self._pools.values():
+                if len(pool.lanes) and self._room(pool) > 0:
+                    due = min(due, pool.doorbell.next_due(self._clock()))
         return due
 
-    def _room(self) -> int:
+    def _room(self, pool: Pool) -> int:
         """How many jobs to claim now."""
-        idle = len(self._hands.idle_slots())
-        waiting = len(self)
-        target = self._pace.reserve(monotonic_ns())
+        idle = len(self._hands.idle_slots(pool.name))
+        waiting = len(pool)
+        target = pool.pace.reserve(monotonic_ns())
         if waiting >= idle and waiting > target // 2:
             return 0
         return max(0, idle + target - waiting)
 
-    async def _claim(self, room: int, look: Look) -> None:
+    async def _claim(self, pool: Pool, room: int, look: Look) -> None:
         """One claim."""
-        self._doorbell.begins(look, self._clock())
-        plan = self._lanes.plan(room, look)
+        pool.doorbell.begins(look, self._clock())
+        plan = pool.lanes.plan(room, look)
         session, token = self.session_id, self._next_token
         self._next_token += room  # whatever comes of it, these are never used again
         try:
@@ -292,32 +299,32 @@ class Dispatcher:
                 backstop=self.backstop,
             )
         except BaseException:
-            self._doorbell.failed()
+            pool.doorbell.failed()
             raise
         claimed_ns = monotonic_ns()
         taken = [Claimed.from_row(session, claimed_ns, row) for row in rows]
-        more = self._lanes.claimed(
+        more = pool.lanes.claimed(
             plan, [(Lane(one.queue, one.priority, one.lane), one.seq) for one in taken]
         )
-        self._doorbell.brought(max((one.seq for one in taken), default=0), more)
+        pool.doorbell.brought(max((one.seq for one in taken), default=0), more)
         if taken:
             self._hands.on_claimed(taken)
-            self._take(taken)
+            self._take(pool, taken)
             await self._mark()
         if look is not Look.ABOVE:
-            await self._ask_below()
+            await self._ask_below(pool)
 
-    def _take(self, taken: list[Claimed]) -> None:
+    def _take(self, pool: Pool, taken: list[Claimed]) -> None:
         if not self._hands.may_claim():  # a drain began while the claim was on its way
             for one in taken:
                 self._hands.give_back(one, HandedBack())
             return
-        self._reserve.extend(taken)
-        self._feed_idle()
+        pool.reserve.extend(taken)
+        self._feed_idle(pool)
 
-    def _feed_idle(self) -> None:
-        for slot in self._hands.idle_slots():
-            if not self._reserve:
+    def _feed_idle(self, pool: Pool) -> None:
+        for slot in self._hands.idle_slots(pool.name):
+            if not pool.reserve:
                 break
             self.feed(slot)
 
@@ -326,9 +333,12 @@ class Dispatcher:
 
         One statement more, for types that are acknowledged early and for no others.
         """
-        if not self._unmarked:
-            return
-        marking, session = list(self._unmarked), self.session_id
+        for pool in self._pools.values():
+            if pool.unmarked:
+                await self._mark_of(pool)
+
+    async def _mark_of(self, pool: Pool) -> None:
+        marking, session = list(pool.unmarked), self.session_id
         rows = await self._link.run(
             "mark_early",
             session=session,
@@ -336,18 +346,18 @@ class Dispatcher:
             tokens=[one.token for one in marking],
         )
         marked = {token for (token,) in rows}
-        waiting, self._unmarked = self._unmarked, []
+        waiting, pool.unmarked = pool.unmarked, []
         for one in waiting:  # what went back meanwhile is not among them
             if one.token in marked:
                 one.marked = True
-                self._reserve.append(one)
+                pool.reserve.append(one)
             elif one in marking:
                 self._hands.give_back(one, HandedBack())  # it turns out there what became of it
             else:
-                self._unmarked.append(one)
-        self._feed_idle()
+                pool.unmarked.append(one)
+        self._feed_idle(pool)
 
-    def _give(self, slot: Slot, claimed: Claimed, known: JobType) -> bool:
+    def _give(self, pool: Pool, slot: Slot, claimed: Claimed, known: JobType) -> bool:
         if not claimed.args:
             raise ValueError(f"its arguments have more than {LARGEST_ARGS} bytes")
         hard = claimed.timeout_seconds or known.timeout_seconds
@@ -374,16 +384,16 @@ class Dispatcher:
                 claimed.compensating,
             )
         )
-        self._pace.given(slot.number, claimed.type, monotonic_ns())
+        pool.pace.given(slot.number, claimed.type, monotonic_ns())
         running = Running(
             claimed.job_id, claimed.token, hard, soft,
-            known.memory_bytes or 0, known.cpu_seconds or 0.0, claimed,
+            pool.memory(known), known.cpu_seconds or 0.0, claimed,
         )  # fmt: skip
         return slot.give(running, frame)
 
-    async def _ask_below(self) -> None:
-        asked = self._lanes.question()
-        if not asked.lanes and not self._lanes.unsure:
+    async def _ask_below(self, pool: Pool) -> None:
+        asked = pool.lanes.question()
+        if not asked.lanes and not pool.lanes.unsure:
             return
         rows = await self._link.run(
             "look_below",
@@ -394,7 +404,7 @@ class Dispatcher:
             upto=list(asked.upto),
         )
         ((xmin, xmax, occupied),) = rows
-        self._lanes.answer(asked, occupied, xmin, xmax)
+        pool.lanes.answer(asked, occupied, xmin, xmax)
 
     async def _promote(self) -> None:
         whole = self._clock() >= self._promote_whole_at
@@ -423,31 +433,35 @@ class Dispatcher:
     async def _read_lanes(self) -> None:
         self._reread_at = self._clock() + REREAD_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
         rows = await self._link.run("read_lanes")
-        queues, of_types = set(), []
+        queues = {queue for queue, _, name, _, _ in rows if name is None}
         known = self._code.types()
-        for queue, priority, name, type_, version in rows:
-            if self._queues is not None and queue not in self._queues:
-                continue
-            if name is None:
-                queues.add(queue)
-            elif (mine := known.get(type_)) is not None and mine.schema_version >= version:
-                of_types.append(Lane(queue, priority, name))
-        self._lanes.serve(queues, of_types)
+        of_types = [
+            Lane(queue, priority, name)
+            for queue, priority, name, type_, version in rows
+            if name is not None
+            and (mine := known.get(type_)) is not None
+            and mine.schema_version >= version
+        ]
+        for pool in self._pools.values():
+            pool.lanes.serve(
+                {queue for queue in queues if pool.serves(queue)},
+                [lane for lane in of_types if pool.serves(lane.queue)],
+            )
+            self._hand_back_unserved(pool, queues)
         ((self._limited,),) = await self._link.run("limits_in_use")
         if self._limited:
             self._admit_at = self._clock()
-        self._hand_back_unserved(queues)
 
-    def _hand_back_unserved(self, queues: AbstractSet[str]) -> None:
+    def _hand_back_unserved(self, pool: Pool, queues: Set[str]) -> None:
         """What has not started of a queue that was paused meanwhile waits there, not here."""
-        for one in [each for each in self._reserve if each.queue not in queues]:
-            self._reserve.remove(one)
+        for one in [each for each in pool.reserve if each.queue not in queues]:
+            pool.reserve.remove(one)
             self._hands.give_back(one, HandedBack())
 
     async def _after_reconnect(self) -> None:
         """Nothing that rests on what the old connection said holds any more."""
-        self._lanes.forget()
-        self._doorbell.forget()
+        for pool in self._pools.values():
+            pool.forget()
         self._reread_at = self._promote_at = self._promote_whole_at = 0.0
         await self._compare_claims()
         # And once more when the server has certainly given up what the old connection had sent: a

@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from signal import SIGKILL
 from time import monotonic_ns
@@ -52,6 +53,7 @@ class FleetSettings:
 
     app: str
     pools: Mapping[str, int]  # pool name -> slots; slot numbers count through all of them, from 1
+    nice: Mapping[str, int] = field(default_factory=dict)  # pool name -> how far it stands back
     preload: bool = True
     max_jobs_per_slot: int | None = None  # recycled after so many, give or take a tenth
     load_timeout: float = 120.0
@@ -129,9 +131,9 @@ class Fleet:
         self._nursery.start()
         self._sweep()
 
-    def idle_slots(self) -> list[Slot]:
-        """Those that can be given a job now."""
-        return self._seating.idle_slots()
+    def idle_slots(self, pool: str | None = None) -> list[Slot]:
+        """Those that can be given a job now, of this pool or of all."""
+        return self._seating.idle_slots(pool)
 
     def busy(self) -> list[Slot]:
         """Those that run something, until its end or their death has been told."""
@@ -382,6 +384,9 @@ class Fleet:
         except OSError as error:
             self._never_born(slot, f"slot {slot.number} could not be started: {error}")
             return
+        if nice := self._settings.nice.get(slot.pool):
+            with suppress(OSError):  # it has died already
+                os.setpriority(os.PRIO_PROCESS, pid, nice)
         if slot.stage is Stage.KILLING:
             self._kills[life].strike()
         else:

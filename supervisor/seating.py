@@ -60,12 +60,14 @@ class Seating:
         """How many slots there should be."""
         return sum(seat.wanted for seat in self.seats)
 
-    def idle_slots(self) -> list[Slot]:
-        """Those that can be given a job now."""
+    def idle_slots(self, pool: str | None = None) -> list[Slot]:
+        """Those that can be given a job now, of this pool or of all."""
         return [
             seat.slot
             for seat in self.seats
-            if seat.slot is not None and seat.slot.stage is Stage.IDLE
+            if seat.slot is not None
+            and seat.slot.stage is Stage.IDLE
+            and (pool is None or seat.pool == pool)
         ]
 
     def fill(self, template: Template) -> None:

@@ -21,6 +21,7 @@ from jobctl.supervisor.settings import ENVIRONMENT_PREFIX, TABLE, Environ, Setti
 
 if TYPE_CHECKING:
     from jobctl.store.cron_spec import CronSpec
+    from jobctl.supervisor.pool_spec import PoolSpec
 
 CONFIG_VARIABLE = "JOBCTL_CONFIG"
 DATABASE_URL = "DATABASE_URL"
@@ -43,12 +44,13 @@ class SettingsError(JobctlError):
 @dataclass(frozen=True)
 class Loaded:
     """Settings, where each came from (`--lease`, `JOBCTL_LEASE`, a file's path, `default`), the
-    file that was read, and the crons in it."""
+    file that was read, and the crons and pools in it."""
 
     settings: Settings
     origins: Mapping[str, str]
     file: Path | None
     crons: tuple[CronSpec, ...] = ()
+    pools: tuple[PoolSpec, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def load(
     problems: list[str] = []
     file = _choose_file(config, environ, problems)
     found: dict[str, _Found] = {}
-    crons = _read_file(file, found, problems)
+    crons, pools = _read_file(file, found, problems)
     _read_environment(environ, found, problems)
     _read_flags(flags or {}, found, problems)
     _choose_dsn(found, environ, problems)
@@ -82,7 +84,7 @@ def load(
         for name, setting in TABLE.items()
     }
     origins = {name: found[name].origin if name in found else "default" for name in TABLE}
-    return Loaded(Settings(**values), origins, file, crons)
+    return Loaded(Settings(**values), origins, file, crons, pools)
 
 
 def find_dsn(settings: Settings, environ: Environ | None = None) -> str | None:
@@ -118,21 +120,22 @@ def _choose_file(config: str | Path | None, environ: Environ, problems: list[str
 
 def _read_file(
     file: Path | None, found: dict[str, _Found], problems: list[str]
-) -> tuple[CronSpec, ...]:
+) -> tuple[tuple[CronSpec, ...], tuple[PoolSpec, ...]]:
     if file is None:
-        return ()
+        return (), ()
     if not file.is_file():
         problems.append(f"{file} is not a file.")
-        return ()
+        return (), ()
     try:
         entries = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         problems.append(f"{file} cannot be read: {error.strerror}.")
-        return ()
+        return (), ()
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         problems.append(f"{file} is not TOML: {error}.")
-        return ()
+        return (), ()
     crons = _read_crons(file, entries.pop("cron", []), problems)
+    pools = _read_pools(file, entries.pop("pool", []), problems)
     for key, value in entries.items():
         setting = TABLE.get(key)
         if setting is None:
@@ -143,7 +146,7 @@ def _read_file(
             found[key] = _Found(setting.kind.from_file(value), str(file), rank=1)
         except Refused as refused:
             problems.append(_sentence(f"{file}: {key} = ", setting, value, refused))
-    return crons
+    return crons, pools
 
 
 def _read_crons(file: Path, tables: object, problems: list[str]) -> tuple[CronSpec, ...]:
@@ -166,6 +169,28 @@ def _read_crons(file: Path, tables: object, problems: list[str]) -> tuple[CronSp
             problems.append(f"{file}: there are two crons called {spec.name}.")
         crons[spec.name] = spec
     return tuple(crons.values())
+
+
+def _read_pools(file: Path, tables: object, problems: list[str]) -> tuple[PoolSpec, ...]:
+    """`[[pool]]`: not a setting either."""
+    if tables == []:
+        return ()
+    from jobctl.supervisor.pool_spec import PoolSpec  # few files have any
+
+    if not isinstance(tables, list):
+        problems.append(f"{file}: pools are written below [[pool]], one each.")
+        return ()
+    pools: dict[str, PoolSpec] = {}
+    for table in tables:
+        try:
+            spec = PoolSpec.from_words(table)
+        except ValueError as error:
+            problems.append(f"{file}: [[pool]]: {error}.")
+            continue
+        if spec.name in pools:
+            problems.append(f"{file}: there are two pools called {spec.name}.")
+        pools[spec.name] = spec
+    return tuple(pools.values())
 
 
 def _read_environment(environ: Environ, found: dict[str, _Found], problems: list[str]) -> None:

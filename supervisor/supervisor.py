@@ -55,6 +55,7 @@ from jobctl.supervisor.log import LEVELS, Log, first_line
 from jobctl.supervisor.metrics import Metrics
 from jobctl.supervisor.notify import Notify
 from jobctl.supervisor.outcomes import Failed, HandedBack, Unrunnable
+from jobctl.supervisor.pool_spec import PoolSpec, all_pools, queues_of
 from jobctl.supervisor.reclaim import reclaim
 from jobctl.supervisor.remarks import Remarks
 from jobctl.supervisor.report import Report
@@ -78,29 +79,47 @@ EXIT_DONE, EXIT_FAILED, EXIT_PARTLY, EXIT_CONFIGURATION = 0, 1, 5, 78
 
 
 def run(
-    settings: Settings, dsn: str, crons: Sequence[CronSpec] = (), notify: Notify | None = None
+    settings: Settings,
+    dsn: str,
+    crons: Sequence[CronSpec] = (),
+    pools: Sequence[PoolSpec] = (),
+    notify: Notify | None = None,
 ) -> int:
-    """Runs a supervisor until it is told to stop; returns what to exit with. `crons` are those of
-    its file; `notify` is the way to the service manager that has started us, if one has.
+    """Runs a supervisor until it is told to stop; returns what to exit with. `crons` and `pools`
+    are those of its file; `notify` is the way to the service manager that has started us, if one
+    has.
 
     0: stopped as asked. 5: so too, but jobs were interrupted (and queued again). 1: a part of it
     failed. 78: a configuration that no restart will mend.
     """
-    return asyncio.run(_run(settings, dsn, crons, notify or Notify()))
+    everything = all_pools(settings.slots, settings.queues, pools)
+    return asyncio.run(_run(settings, dsn, crons, everything, notify or Notify()))
 
 
-async def _run(settings: Settings, dsn: str, crons: Sequence[CronSpec], notify: Notify) -> int:
-    return await Supervisor(settings, dsn, crons, notify).run()
+async def _run(
+    settings: Settings,
+    dsn: str,
+    crons: Sequence[CronSpec],
+    pools: Sequence[PoolSpec],
+    notify: Notify,
+) -> int:
+    return await Supervisor(settings, dsn, crons, pools, notify).run()
 
 
 class Supervisor:
     """Owns the parts and stands between them; each of its groups of methods is one part's ear."""
 
     def __init__(
-        self, settings: Settings, dsn: str, crons: Sequence[CronSpec], notify: Notify
+        self,
+        settings: Settings,
+        dsn: str,
+        crons: Sequence[CronSpec],
+        pools: Sequence[PoolSpec],
+        notify: Notify,
     ) -> None:
         assert settings.app is not None  # noqa: S101 - the command line asks for it
         self._settings = settings
+        self._wanted = sum(pool.slots for pool in pools)
         self._identity = Identity.of_this_process(settings.host)
         self._log = Log(settings.log_format, level=LEVELS[settings.log_level])
         self._metrics = Metrics(self._identity.version)
@@ -138,12 +157,12 @@ class Supervisor:
         self._settler = Settler(self._links["settle"], self._attempts)
         self._attempts.settler = self._settler
         self._dispatcher = Dispatcher(
-            self._links["claim"], self, self._code, settings.queues, settings.max_reserve
+            self._links["claim"], self, self._code, pools, settings.max_reserve
         )
         self._attempts.dispatcher = self._dispatcher
         self._lease = Lease(
-            self._links["lease"], self, self._identity, settings.lease, settings.slots,
-            settings.queues, settings.schema,
+            self._links["lease"], self, self._identity, settings.lease, self._wanted,
+            queues_of(pools), settings.schema,
         )  # fmt: skip
         self._leading = Leading(self._settler, self._condition, self._metrics, self._log)
         self._cron = Cron(self._leading)
@@ -163,7 +182,8 @@ class Supervisor:
         self._fleet = Fleet(
             FleetSettings(
                 app=settings.app,
-                pools={"default": settings.slots},
+                pools={pool.name: pool.slots for pool in pools},
+                nice={pool.name: pool.nice for pool in pools},
                 preload=settings.preload,
                 load_timeout=settings.boot_timeout,
                 boot_timeout=settings.boot_timeout,
@@ -175,7 +195,7 @@ class Supervisor:
             ),
             self,
         )
-        self._metrics.know_pools(["default"])
+        self._metrics.know_pools(pool.name for pool in pools)
         self._metrics.watch_slots(lambda: [(one.pool, one.stage) for one in self._fleet.slots()])
         self._deadlines = Deadlines(self._fleet)
         self._cancels = Cancels(self._fleet, self._dispatcher, self._deadlines, self._log)
@@ -318,7 +338,7 @@ class Supervisor:
     async def _open(self) -> None:
         settings = self._settings
         self._log.say(
-            Event.STARTED, host=settings.host, slots=settings.slots, version=self._identity.version
+            Event.STARTED, host=settings.host, slots=self._wanted, version=self._identity.version
         )
         if self._http is not None:  # first, because it may refuse, and leaves nothing behind then
             await self._http.start()
@@ -495,8 +515,8 @@ class Supervisor:
 
     # What the dispatcher needs (dispatch.py) -----------------------------------------------------
 
-    def idle_slots(self) -> list[Slot]:
-        return self._fleet.idle_slots()
+    def idle_slots(self, pool: str) -> list[Slot]:
+        return self._fleet.idle_slots(pool)
 
     def may_claim(self) -> bool:
         condition = self._condition

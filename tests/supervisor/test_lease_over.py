@@ -14,6 +14,7 @@ from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
 from jobctl.supervisor.dispatch import Dispatcher
 from jobctl.supervisor.outcomes import UNREGISTERED, Failed, HandedBack, Unrunnable
+from jobctl.supervisor.pool_spec import all_pools
 from jobctl.supervisor.slot import Running
 from tests.store.standing import put
 
@@ -21,7 +22,7 @@ from tests.store.standing import put
 class IdleSlot:
     """Takes one job after the other."""
 
-    generation, number = 1, 1
+    generation, number, pool = 1, 1, "default"
 
     def __init__(self) -> None:
         self.given: list[int] = []
@@ -38,7 +39,7 @@ class Hands:
         self.slot = IdleSlot()
         self.over = True
 
-    def idle_slots(self) -> list[IdleSlot]:
+    def idle_slots(self, pool: str) -> list[IdleSlot]:
         return [self.slot] * 3
 
     def may_claim(self) -> bool:
@@ -73,7 +74,8 @@ def test_a_slot_is_not_fed_once_the_lease_is_over(database: str) -> None:
         link = Link(
             "claim", where, DISPATCH_SETTINGS, lambda *_: None, lambda *_: None, patience_of(60)
         )
-        dispatcher = Dispatcher(link, hands, code, None, 0)  # type: ignore[arg-type]  # IdleSlot
+        pools = all_pools(1, None, ())
+        dispatcher = Dispatcher(link, hands, code, pools, 0)  # type: ignore[arg-type]  # IdleSlot
         dispatcher.session_id, dispatcher.backstop = 1, 60.0
         running = asyncio.create_task(dispatcher.run())
         try:

@@ -15,6 +15,7 @@ from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
 from jobctl.supervisor.dispatch import Dispatcher
 from jobctl.supervisor.outcomes import UNREGISTERED, Failed, HandedBack, Unrunnable
+from jobctl.supervisor.pool_spec import all_pools
 from jobctl.supervisor.slot import Running
 from tests.store.standing import put
 
@@ -22,7 +23,7 @@ from tests.store.standing import put
 class DyingSlot:
     """Idle as far as anybody knows; whatever it is given comes back."""
 
-    generation, number = 1, 1
+    generation, number, pool = 1, 1, "default"
 
     def give(self, running: Running, frame: bytes) -> bool:
         return False
@@ -34,7 +35,7 @@ class Hands:
     def __init__(self) -> None:
         self.returned: list[Claimed] = []
 
-    def idle_slots(self) -> list[DyingSlot]:
+    def idle_slots(self, pool: str) -> list[DyingSlot]:
         return [DyingSlot()] * 3
 
     def may_claim(self) -> bool:
@@ -71,7 +72,8 @@ def test_what_waits_in_the_host_goes_back_when_its_queue_is_paused(database: str
         link = Link(
             "claim", where, DISPATCH_SETTINGS, lambda *_: None, lambda *_: None, patience_of(60)
         )
-        dispatcher = Dispatcher(link, hands, code, None, 0)  # type: ignore[arg-type]  # DyingSlot
+        pools = all_pools(1, None, ())
+        dispatcher = Dispatcher(link, hands, code, pools, 0)  # type: ignore[arg-type]  # DyingSlot
         dispatcher.session_id, dispatcher.backstop = 1, 60.0
         running = asyncio.create_task(dispatcher.run())
         try:

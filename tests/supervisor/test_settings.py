@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -202,3 +203,50 @@ def test_the_table_of_the_readme_has_a_row_for_every_setting() -> None:
     rows = markdown_table().splitlines()[2:]
     assert [row.split("`")[1] for row in rows] == list(TABLE)
     assert all("\n" not in row and row.count("|") == 6 for row in rows)
+
+
+def test_pools_are_read_from_the_file(tmp_path: Path) -> None:
+    """Slots that serve only some queues; the default pool serves the rest."""
+    file = tmp_path / "jobctl.toml"
+    file.write_text(
+        '[[pool]]\nname = "reports"\nqueues = ["reports", "export"]\nslots = 2\nmemory = "1GiB"\n'
+    )
+    (pool,) = load(environ={}, config=file).pools
+    assert (pool.name, pool.slots, pool.memory, pool.nice) == ("reports", 2, 2**30, 0)
+    assert sorted(pool.queues or ()) == ["export", "reports"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ('name = "a"\nslots = 1', "it says no queues"),
+        ('queues = ["a"]\nslots = 1', "it says no name"),
+        ('name = "a"\nqueues = ["a"]', "it says no slots"),
+        ('name = "a"\nqueues = ["a"]\nslots = 0', "slots = 0"),
+        ('name = "a"\nqueues = "all"\nslots = 1', "queues"),
+        ('name = "a"\nqueues = [1]\nslots = 1', "1 in it is not text"),
+        ('name = "a"\nqueues = ["a"]\nslots = 1\nmemory = "1KiB"', "memory"),
+        ('name = "a"\nqueues = ["a"]\nslots = 1\nnice = -5', "nice"),
+        ('name = "a"\nqueues = ["a"]\nslots = 1\nslot = 1', "there is no word slot"),
+        ('name = "default"\nqueues = ["a"]\nslots = 1', "the default pool is what"),
+    ],
+)
+def test_a_pool_that_cannot_be_is_refused(tmp_path: Path, words: str, why: str) -> None:
+    """Before anything starts, with the file and the word."""
+    file = tmp_path / "jobctl.toml"
+    file.write_text(f"[[pool]]\n{words}\n")
+    with pytest.raises(SettingsError, match=re.escape(why)) as told:
+        load(environ={}, config=file)
+    assert str(file) in str(told.value)
+
+
+def test_two_pools_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Which of them would count?"""
+    file = tmp_path / "jobctl.toml"
+    one = '[[pool]]\nname = "a"\nqueues = ["a"]\nslots = 1\n'
+    file.write_text(one + one)
+    with pytest.raises(SettingsError, match="two pools called a"):
+        load(environ={}, config=file)
+    file.write_text("[pool]\nname = 'a'\n")
+    with pytest.raises(SettingsError, match="one each"):
+        load(environ={}, config=file)

@@ -47,7 +47,7 @@ def main() -> int:
     ):  # fmt: skip
         found = proof(size)
         figures.update(found)
-        print(found, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{found}\n")
     promised = {
         "one_key_ratio": (0.8, None),
         "thousand_keys_ratio": (0.6, None),
@@ -64,10 +64,11 @@ def main() -> int:
         or (most is not None and figures[name] > most)
     ]
     if asked.json:
-        print(json.dumps({**figures, "broken": broken}, indent=2))
+        sys.stdout.write(json.dumps({**figures, "broken": broken}, indent=2) + "\n")
     else:
         for name, value in figures.items():
-            print(f"{name:28} {value}{'   <- not as promised' if name in broken else ''}")
+            mark = "   <- not as promised" if name in broken else ""
+            sys.stdout.write(f"{name:28} {value}{mark}\n")
     return 1 if broken else 0
 
 
@@ -128,30 +129,33 @@ def _drain(dsn: str, folder: Path, connection: Connection, jobs: int) -> float:
 
 def beside_many(waiting: int) -> dict[str, float]:
     """A thousand jobs of 20 ms on 16 slots, alone, and behind all those of a key with one place."""
-    speeds = {}
-    buffers = {}
-    for name, blocked in (("alone", 0), ("behind", waiting)):
-        with _database() as (dsn, folder, connection):
-            connection.execute("SELECT jobctl.set_limit('partner', 1)")
-            _fill(connection, blocked)
-            buffers[name] = _claim_buffers(dsn, connection)
-            hosts = Hosts(dsn, folder)
-            hosts.start("one", "--slots", "16", app="limited").ready()
-            try:
-                until(lambda: _holds(connection) or not blocked, within=60, what="the one place")
-                jobs = _thousand(connection)
-                until(lambda: _left(connection, jobs) == 0, within=300, what="the thousand")
-            finally:
-                hosts.end()
-            speeds[name] = _speed(connection, jobs)
+    alone, buffers_alone = _beside(0)
+    behind, buffers_behind = _beside(waiting)
     return {
-        "others_alone_per_second": round(speeds["alone"]),
-        "others_behind_per_second": round(speeds["behind"]),
-        "others_ratio": round(speeds["behind"] / speeds["alone"], 2),
-        "claim_buffers_alone": buffers["alone"],
-        "claim_buffers_behind": buffers["behind"],
-        "claim_buffers_ratio": round(buffers["behind"] / buffers["alone"], 2),
+        "others_alone_per_second": round(alone),
+        "others_behind_per_second": round(behind),
+        "others_ratio": round(behind / alone, 2),
+        "claim_buffers_alone": buffers_alone,
+        "claim_buffers_behind": buffers_behind,
+        "claim_buffers_ratio": round(buffers_behind / buffers_alone, 2),
     }
+
+
+def _beside(waiting: int) -> tuple[float, int]:
+    """Jobs a second, and the pages that a claim reads."""
+    with _database() as (dsn, folder, connection):
+        connection.execute("SELECT jobctl.set_limit('partner', 1)")
+        _fill(connection, waiting)
+        buffers = _claim_buffers(dsn)
+        hosts = Hosts(dsn, folder)
+        hosts.start("one", "--slots", "16", app="limited").ready()
+        try:
+            until(lambda: _holds(connection) or not waiting, within=60, what="the one place")
+            jobs = _thousand(connection)
+            until(lambda: _left(connection, jobs) == 0, within=300, what="the thousand")
+        finally:
+            hosts.end()
+        return _speed(connection, jobs), buffers
 
 
 def _fill(connection: Connection, jobs: int) -> None:
@@ -172,7 +176,7 @@ def _thousand(connection: Connection) -> list[int]:
     return [job for (job,) in rows]
 
 
-def _claim_buffers(dsn: str, connection: Connection) -> int:
+def _claim_buffers(dsn: str) -> int:
     """Pages that one claim of sixteen reads, beside all who wait; rolled back."""
     with claiming.connect(dsn) as host:
         claiming.register(host, 5)

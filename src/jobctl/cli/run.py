@@ -37,7 +37,7 @@ def run(loaded: Loaded) -> int:
     try:
         dsn = find_dsn(loaded.settings)
         dsn = _embedded(loaded) if dsn is None else dsn
-        return supervisor.run(loaded.settings, dsn, loaded.crons, notify)
+        return supervisor.run(loaded.settings, dsn, loaded.crons, loaded.pools, notify)
     except (DsnError, FolderError) as error:
         raise Failure(ExitCode.CONFIGURATION, str(error)) from error
 
