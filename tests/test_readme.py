@@ -250,4 +250,5 @@ def test_the_examples_run(shop: str, database: str, tmp_path: Path) -> None:
         ("resize", "queued", 1 + 1 + 1000 + 2),
         ("resize", "scheduled", 1),
         ("sign_pdf", "blocked", 3),
+        ("sync_order", "blocked", 1),
     ]
