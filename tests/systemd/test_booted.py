@@ -6,6 +6,7 @@ first few; `make systemd` tells all.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,26 @@ def test_start_returns_when_it_works(unit: Unit, jobs: Jobs) -> None:
     assert unit.show("NRestarts") == "0"
     # Delegate= is for these: an ordinary user's slots have control groups of their own.
     assert "each slot has one of its own in" in unit.journal()
+
+
+def test_the_journal_finds_a_job_and_doctor_the_unit(
+    unit: Unit, jobs: Jobs, database: str, dsn_inside: Callable[[str], str]
+) -> None:
+    """Native fields, without a setting: the supervisor sees where its standard error ends."""
+    unit.systemctl("start")
+    job = jobs.enqueue("version")
+    jobs.wait(job, "succeeded", within=30)
+
+    wanted = f"JOBCTL_JOB_ID={job}"
+    (entry,) = until(lambda: unit.entries(wanted), within=20, what="the line of the attempt")
+    assert entry["MESSAGE"].startswith(f"version #{job} succeeded in ")
+    assert (entry["JOBCTL_EVENT"], entry["JOBCTL_JOB_TYPE"]) == ("job_succeeded", "version")
+    assert (entry["PRIORITY"], entry["SYSLOG_IDENTIFIER"]) == ("6", "jobctl")
+    assert entry["_SYSTEMD_UNIT"] == unit.name
+    code, out, err = unit.jobctl("doctor", "--json", "--dsn", dsn_inside(database), check=False)
+    assert code in (0, 3), err
+    (found,) = [one for one in json.loads(out) if one["about"] == "unit"]
+    assert (found["level"], found["fact"]) == ("fine", f"{unit.name} is active")
 
 
 def test_the_supervisor_is_killed(unit: Unit, jobs: Jobs, meet: Path) -> None:

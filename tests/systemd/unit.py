@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.systemd.machine import Machine
 from tests.waiting import until
 
@@ -63,6 +65,14 @@ class Unit:
         return self.machine.run(
             "journalctl", "-u", self.name, "--since", since, "-o", "cat", "--no-pager"
         ).stdout
+
+    def entries(self, *fields: str) -> list[dict[str, str]]:
+        """Of the journal, since the test began, those with these fields (`NAME=value`)."""
+        since = f"@{self._since}"
+        found = self.machine.run(
+            "journalctl", *fields, "--since", since, "-o", "json", "--no-pager", check=False
+        )
+        return [json.loads(line) for line in found.stdout.splitlines() if line.startswith("{")]
 
     def jobctl(self, *words: str, check: bool = True) -> tuple[int, str, str]:
         """The command, typed by root on this machine."""
