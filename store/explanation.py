@@ -203,6 +203,13 @@ def _later(facts: Standing, cause: Cause, what: str) -> _Answer:
 def _of_hosts(facts: Standing) -> _Answer | None:
     """What keeps every host from taking it."""
     job, queue, type_ = facts.job, facts.job["queue"], facts.job["type"]
+    if job["cancel_requested_at"] is not None:
+        return (
+            Cause.CANCEL_REQUESTED,
+            f"it was cancelled {_when(facts, job['cancel_requested_at'])}; its type's on_cancel "
+            "hook is all that is left to run, and waits for a slot",
+            "nothing: then it is cancelled. If it stays, see jobctl status",
+        )
     if facts.pause is not None:
         why = f": {facts.pause.reason}" if facts.pause.reason else ""
         return (

@@ -174,12 +174,29 @@ class StoreMachine(RuleBasedStateMachine):
         """And runs it for a while."""
         self._claim(session, most)
 
-    @precondition(lambda self: self._running())
-    @rule(chosen=which)
-    def ask_to_cancel(self, chosen: int) -> None:
-        job_id, job = self._pick_running(chosen)
-        self.admin.execute("UPDATE job SET cancel_requested_at = now() WHERE id = %s", (job_id,))
-        job.cancel = True
+    @precondition(lambda self: self.jobs)
+    @rule(chosen=which, only_running=st.booleans())
+    def cancel(self, chosen: int, only_running: bool) -> None:
+        """By its number, wherever it stands; the answer says what has become of it."""
+        among = list(self._running() if only_running and self._running() else self.jobs)
+        job_id = among[chosen % len(among)]
+        job = self.jobs[job_id]
+        ((answer,),) = self.admin.execute("SELECT cancel(%s)", (job_id,)).fetchall()
+        match job.state:
+            case "running":
+                assert answer == "cancel_requested"
+                job.cancel = True
+            case "dead" | "discarded":
+                assert answer == "already_dead"
+            case "succeeded":
+                assert answer == "already_succeeded"
+            case "cancelled":
+                assert answer == "cancelled"
+            case _:
+                assert answer == "cancelled"
+                job.state = "cancelled"
+                self._key_is_over(job_id)
+                self._let_down([job_id])
 
     # Settle -------------------------------------------------------------------------------------
 
