@@ -71,6 +71,7 @@ class JobFilter:
     since: datetime | None = None
     until: datetime | None = None
     error_group: str | None = None  # of dead jobs only; UNGROUPED: those that have none
+    owner: str | None = None  # of their type; of dead jobs only
     parent: int | None = None
 
     @property
@@ -195,8 +196,8 @@ def ids(
 ) -> list[int]:
     """The ids of jobs that match; see `find`."""
     asked = {**wanted.parameters(), "after": after, "most": most}
-    if wanted.error_group is not None:
-        grouped = wanted.error_group != UNGROUPED
+    if wanted.error_group is not None or wanted.owner is not None:
+        grouped = wanted.error_group not in (None, UNGROUPED)
         statement = "read_dead_ids_by_group" if grouped else "read_dead_ids"
         return [row["job_id"] for row in _run(connection, statement, **asked)]
     if wanted.parent is not None:

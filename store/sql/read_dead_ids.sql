@@ -1,6 +1,6 @@
 -- read_dead_ids: which dead jobs match, those that died last first.
 -- Index: dead_since, read backwards; since and until are when they died.
--- Parameters: queue, type, subject, key, error (a pattern of ILIKE), since, until: each may be NULL;
+-- Parameters: queue, type, subject, key, owner, error (a pattern of ILIKE), since, until: each may be NULL;
 --   ungrouped (only those without a group of errors); most.
 SELECT d.job_id
 FROM dead AS d
@@ -12,6 +12,8 @@ CROSS JOIN LATERAL (
         AND (%(type)s::text IS NULL OR j.type = %(type)s)
         AND (%(subject)s::text IS NULL OR j.subject = %(subject)s)
         AND (%(key)s::text IS NULL OR j.key = %(key)s)
+        AND (%(owner)s::text IS NULL
+            OR (SELECT t.owner FROM job_type AS t WHERE t.name = j.type) = %(owner)s)
         AND (%(error)s::text IS NULL OR j.failure_class ILIKE %(error)s
             OR j.last_error_code ILIKE %(error)s OR j.last_error ILIKE %(error)s)
     LIMIT 1

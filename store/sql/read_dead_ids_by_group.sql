@@ -1,6 +1,6 @@
 -- read_dead_ids_by_group: as read_dead_ids, of one group of errors.
 -- Index: dead_by_group, read backwards.
--- Parameters: error_group; subject, key, queue, type, error (a pattern of ILIKE), since, until: each
+-- Parameters: error_group; subject, key, owner, queue, type, error (a pattern of ILIKE), since, until: each
 --   may be NULL; most.
 SELECT d.job_id
 FROM dead AS d
@@ -12,6 +12,8 @@ CROSS JOIN LATERAL (
         AND (%(type)s::text IS NULL OR j.type = %(type)s)
         AND (%(subject)s::text IS NULL OR j.subject = %(subject)s)
         AND (%(key)s::text IS NULL OR j.key = %(key)s)
+        AND (%(owner)s::text IS NULL
+            OR (SELECT t.owner FROM job_type AS t WHERE t.name = j.type) = %(owner)s)
         AND (%(error)s::text IS NULL OR j.failure_class ILIKE %(error)s
             OR j.last_error_code ILIKE %(error)s OR j.last_error ILIKE %(error)s)
     LIMIT 1

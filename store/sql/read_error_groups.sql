@@ -1,7 +1,7 @@
 -- read_error_groups: how many dead jobs have which error, of those that died last.
 -- Index: dead_since, read backwards until `most`: that is the window, and the bound of the price. A
 --   job's own row is looked at only if something about it was asked for.
--- Parameters: queue, type, subject, key, error (a pattern of ILIKE), since, until: each may be NULL;
+-- Parameters: queue, type, subject, key, owner, error (a pattern of ILIKE), since, until: each may be NULL;
 --   most (dead jobs that are looked at), groups (that are returned), samples (of each).
 WITH newest AS MATERIALIZED (
     SELECT d.job_id, d.dead_since, d.error_group
@@ -18,7 +18,7 @@ SELECT
     max(n.dead_since) AS last_seen,
     (array_agg(n.job_id ORDER BY n.dead_since DESC, n.job_id DESC))[1:%(samples)s] AS samples
 FROM newest AS n
-WHERE coalesce(%(queue)s::text, %(type)s, %(subject)s, %(key)s, %(error)s) IS NULL
+WHERE coalesce(%(queue)s::text, %(type)s, %(subject)s, %(key)s, %(owner)s, %(error)s) IS NULL
     OR EXISTS (
         SELECT
         FROM job AS j
@@ -27,6 +27,8 @@ WHERE coalesce(%(queue)s::text, %(type)s, %(subject)s, %(key)s, %(error)s) IS NU
             AND (%(type)s::text IS NULL OR j.type = %(type)s)
             AND (%(subject)s::text IS NULL OR j.subject = %(subject)s)
             AND (%(key)s::text IS NULL OR j.key = %(key)s)
+            AND (%(owner)s::text IS NULL
+                OR (SELECT t.owner FROM job_type AS t WHERE t.name = j.type) = %(owner)s)
             AND (%(error)s::text IS NULL OR j.failure_class ILIKE %(error)s
                 OR j.last_error_code ILIKE %(error)s OR j.last_error ILIKE %(error)s)
     )

@@ -232,6 +232,29 @@ def test_by_error(cli: Cli, connection: Connection) -> None:
     assert cli("dead", "list", "--group", "--error-group", first).code == 2
 
 
+def test_whose_they_are(cli: Cli, connection: Connection) -> None:
+    """A team sees, counts and replays its own, however else they are chosen."""
+    for name, owner in (("bill", "billing"), ("grow", "growth")):
+        connection.execute(
+            "INSERT INTO job_type (name, queue, priority, timeout_seconds, max_attempts,"
+            " max_crashes, min_backoff_seconds, max_backoff_seconds, max_doublings, ack,"
+            " schema_version, owner) VALUES (%s, 'mail', 0, 1, 1, 1, 1, 1, 1, 'late', 1, %s)",
+            (name, owner),
+        )
+    mine = _die(connection, "card 1 refused", type="bill", subject="s")
+    theirs = _die(connection, "card 2 refused", type="grow", subject="s")
+    for words in ([], ["--subject", "s"], ["--error", "card*"]):
+        ran = cli("dead", "list", "--owner", "billing", *words, "-o", "name")
+        assert ran.out.split() == [str(mine)]
+    (group,) = cli("dead", "list", "--group", "--owner", "growth", "--json").json
+    assert (group["jobs"], group["samples"]) == (1, [theirs])
+    chosen = ["--error-group", group["group"], "--owner", "billing"]
+    assert cli("dead", "list", *chosen, "-o", "name").out.split() == [str(mine)]
+    assert cli("dead", "replay", *chosen, "--yes").code == 0
+    assert _states(connection) == {mine: "queued", theirs: "dead"}
+    assert cli("jobs", "list", "--owner", "billing").code == 2
+
+
 # Given up, and with other arguments ---------------------------------------------------------------
 
 

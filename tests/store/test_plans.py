@@ -42,6 +42,7 @@ ATTEMPT = Scan("attempt", "attempt_by_job")
 HISTORY = Scan("history", "history_id_idx")
 DUE, DUE_BY_JOB = Scan("scheduled", "scheduled_due"), Scan("scheduled", "scheduled_job")
 KEY = Scan("job_key", "job_key_pkey")
+TYPE = Scan("job_type", "job_type_pkey")
 KEY_ROW = Scan("job_key", "ctid")
 PLACE = Scan("place", "place_pkey")
 CHILDREN, PARENTS = Scan("job_edge", "job_edge_by_parent"), Scan("job_edge", "job_edge_by_child")
@@ -105,6 +106,8 @@ PLANS: dict[str, tuple[dict[str, Any], set[Scan]]] = {
     ),
 }  # fmt: skip
 
+DEAD_FILTERS = ("subject", "key", "owner", "queue", "type", "error", "since", "until")
+
 #: Asked by people, over connections that do not live long: planned for the tables as they are.
 ASKED: dict[str, tuple[dict[str, Any], set[Scan]]] = {
     # What runs now, and nothing else.
@@ -130,20 +133,20 @@ ASKED: dict[str, tuple[dict[str, Any], set[Scan]]] = {
     ),
     "read_dead_ids_by_group": (
         {
-            **dict.fromkeys(("subject", "key", "queue", "type", "error", "since", "until")),
+            **dict.fromkeys(DEAD_FILTERS),
             "error_group": "x",
             "most": 10,
         },
-        {Scan("dead", "dead_by_group"), JOB},
+        {Scan("dead", "dead_by_group"), JOB, TYPE},
     ),
     "read_error_groups": (
         {
-            **dict.fromkeys(("subject", "key", "queue", "type", "error", "since", "until")),
+            **dict.fromkeys(DEAD_FILTERS),
             "most": 10,
             "groups": 10,
             "samples": 5,
         },
-        {Scan("dead", "dead_since", bounded=False), JOB},
+        {Scan("dead", "dead_since", bounded=False), JOB, TYPE},
     ),
     "count_dead": (
         {"since": None, "until": None, "most": 10},

@@ -34,7 +34,7 @@ def dead() -> None:
 
 
 @dead.command("list")
-@filter_options(states=None, error_groups=True)
+@filter_options(states=None, of_dead=True)
 @click.option("--group", is_flag=True, help="By error: how many, since when, and some of them.")
 @click.option("--wide", is_flag=True, help="With subject, link, first and last failure.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
@@ -124,7 +124,7 @@ def _print_groups(
 
 
 @dead.command()
-@bulk.selection(states=None, error_groups=True)
+@bulk.selection(states=None, of_dead=True)
 @edit_options
 @database_options
 @output_option
@@ -141,7 +141,7 @@ def replay(loaded: Loaded, wish: bulk.Wish, replay: Verb, is_whole: bool, output
 
 
 @dead.command()
-@bulk.selection(states=None, error_groups=True, needs_reason=True)
+@bulk.selection(states=None, of_dead=True, needs_reason=True)
 @database_options
 @output_option
 def discard(loaded: Loaded, wish: bulk.Wish, output: Output) -> int:

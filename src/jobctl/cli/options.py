@@ -57,10 +57,10 @@ database_options = settings_options(*DATABASE_SETTINGS)
 
 
 def filter_options(
-    *, states: Sequence[str] | None, error_groups: bool = False
+    *, states: Sequence[str] | None, of_dead: bool = False
 ) -> Callable[[Command], Command]:
     """Adds the filters; the command gets them as `chosen`. `states`: what --state takes, None for
-    no --state. `error_groups`: for commands about dead jobs alone, which have some."""
+    no --state. `of_dead`: for commands about dead jobs alone, which have groups and owners."""
 
     def decorate(command: Command) -> Command:
         @wraps(command)
@@ -73,6 +73,7 @@ def filter_options(
                 key=kwargs.pop("key"),
                 error=kwargs.pop("error"),
                 error_group=kwargs.pop("error_group", None),
+                owner=kwargs.pop("owner", None),
                 parent=kwargs.pop("parent"),
                 since=kwargs.pop("since"),
                 until=kwargs.pop("until"),
@@ -101,12 +102,15 @@ def filter_options(
             ),
             click.option("--until", type=MOMENT, metavar="TIME", help="Created (or died) before."),
         ]  # fmt: skip
-        if error_groups:
+        if of_dead:
             group = click.option(
                 "--error-group", type=TEXT, metavar="GROUP",
                 help="Of this error: a group that dead list --group shows, or none.",
             )  # fmt: skip
-            options.insert(5, group)
+            owner = click.option(
+                "--owner", type=TEXT, metavar="OWNER", help="Whose they are, by their type's code."
+            )
+            options[5:5] = [group, owner]
         if states is not None:
             options.insert(2, click.option("--state", type=click.Choice(states), metavar="STATE"))
         filtered: Command = wrapped

@@ -42,7 +42,7 @@ class Wish:
 
 
 def selection(
-    *, states: Sequence[str] | None, error_groups: bool = False, needs_reason: bool = False
+    *, states: Sequence[str] | None, of_dead: bool = False, needs_reason: bool = False
 ) -> Callable[[Command], Command]:
     """Adds ids, filters, --all, --limit, --rate, --yes, --dry-run and --reason; the command gets a
     `wish`."""
@@ -65,7 +65,7 @@ def selection(
 
         options: list[Callable[[Command], Command]] = [
             click.argument("job_ids", metavar="[ID...]", nargs=-1),
-            filter_options(states=states, error_groups=error_groups),
+            filter_options(states=states, of_dead=of_dead),
             click.option("--all", "every", is_flag=True, help="All of them."),
             click.option(
                 "--limit",
