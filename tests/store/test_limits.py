@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import psycopg
 import pytest
+from hypothesis.stateful import run_state_machine_as_test
 
 from jobctl.supervisor.outcomes import (
     Cause,
@@ -31,6 +32,8 @@ from tests.claiming import (
     succeed,
     violations,
 )
+from tests.exploring import explore, find
+from tests.store.limit_machine import LimitMachine
 from tests.store.limiting import admit, end, held, set_limit, waiting
 
 SESSION = 7
@@ -465,3 +468,29 @@ def test_hosts_that_let_in_at_once_never_exceed_a_limit(database: str) -> None:
     """Retries, crashes, snoozes, hand-backs, cut connections: never more than there are places, and
     all of them come back."""
     assert _storm(database) == PLACES
+
+
+# Whatever happens --------------------------------------------------------------------------------
+
+
+def _machine(database: str) -> type[LimitMachine]:
+    return type("Machine", (LimitMachine,), {"dsn": database})
+
+
+def test_limits_hold_under_crashes_reaps_cancels_replays_and_changes(database: str) -> None:
+    """Never exceeded, nobody forgotten, and every place comes back."""
+    run_state_machine_as_test(_machine(database), settings=explore(25, steps=30))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("least(s.max_running, floor(s.braked_to)::integer) - held.n", "s.max_running + 1 - held.n"),
+        ("n.job_id, n.limit_key FROM next AS n", "n.job_id, n.limit_key FROM next AS n LIMIT 1"),
+    ],
+    ids=["one place too many", "places that are not taken"],
+)  # fmt: skip
+def test_the_machine_notices_what_it_is_there_for(database: str, old: str, new: str) -> None:
+    """Controls of the test above."""
+    with _admit_altered(database, (old, new)), pytest.raises(AssertionError):
+        run_state_machine_as_test(_machine(database), settings=find(100, steps=30))
