@@ -102,12 +102,18 @@ DECLARE
     free bigint[];
     told integer := 0;
 BEGIN
+    -- Parent by parent, each with its limit: in the order of the children at once, the planner would walk
+    -- over the children of everybody once some parent has many.
     held := ARRAY(
         SELECT DISTINCT e.child
-        FROM job_edge AS e
-        CROSS JOIN LATERAL (SELECT FROM blocked AS b WHERE b.job_id = e.child LIMIT 1) AS b
-        WHERE e.parent = ANY(parents) AND e.met_at IS NULL
-        ORDER BY e.child
+        FROM unnest(parents) AS p (id)
+        CROSS JOIN LATERAL (
+            SELECT o.child
+            FROM job_edge AS o
+            CROSS JOIN LATERAL (SELECT FROM blocked AS b WHERE b.job_id = o.child LIMIT 1) AS b
+            WHERE o.parent = p.id AND o.met_at IS NULL
+            LIMIT most
+        ) AS e
         LIMIT most);
     IF held = '{}' THEN
         RETURN 0;
@@ -155,10 +161,14 @@ BEGIN
     WHILE told < most LOOP
         held := ARRAY(
             SELECT DISTINCT e.child
-            FROM job_edge AS e
-            CROSS JOIN LATERAL (SELECT FROM blocked AS b WHERE b.job_id = e.child LIMIT 1) AS b
-            WHERE e.parent = ANY(level) AND e.met_at IS NULL AND e.on_dead = 'cancel'
-            ORDER BY e.child
+            FROM unnest(level) AS p (id)
+            CROSS JOIN LATERAL (
+                SELECT o.child
+                FROM job_edge AS o
+                CROSS JOIN LATERAL (SELECT FROM blocked AS b WHERE b.job_id = o.child LIMIT 1) AS b
+                WHERE o.parent = p.id AND o.met_at IS NULL AND o.on_dead = 'cancel'
+                LIMIT most - told
+            ) AS e
             LIMIT most - told);
         EXIT WHEN held = '{}';
         BEGIN

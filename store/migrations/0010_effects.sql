@@ -1,6 +1,6 @@
 -- Effects: what jobs have done to the world, once for each key. And progress, with its time.
 -- compatible-from: 1
--- functions: afb3daccd13a
+-- functions: 7366f1ff03b1
 
 -- `marked`: somebody was about to do it, and has not said that it is done. `value`: what it returned.
 -- The claim is the one that wrote last. `at`: when; rows are kept for effect_keep after it.

@@ -85,6 +85,8 @@ stepped AS MATERIALIZED (
     FROM gone AS g
     WHERE g.steps IS NOT NULL AND g.id = ANY(ARRAY(SELECT k.id FROM kept AS k))
 ),
+-- One scan for the whole batch; not by LATERAL with LIMIT: most batches have no edge at all, and that
+-- would be paid for each job of theirs.
 released AS MATERIALIZED (
     SELECT release_children(array_agg(DISTINCT e.parent))
     FROM job_edge AS e
