@@ -27,8 +27,8 @@ KEYS = ("a", "b", "tenant:1", "tenant:2")
 RULES = ("a", "b", "tenant:*", "tenant:1")
 SESSION = 7
 TABLES = (
-    "job", "ready", "scheduled", "claim", "blocked", "dead", "history", "attempt", "job_key", "job_edge",
-    "lane",
+    "job", "ready", "scheduled", "claim", "blocked", "dead", "history", "attempt", "job_key",
+    "job_edge", "lane",
     "place", "limit_rule", "limit_state", "limit_arrival", "session", "audit",
 )  # fmt: skip
 CAUSES: tuple[Cause, ...] = (

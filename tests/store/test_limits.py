@@ -485,7 +485,7 @@ def test_limits_hold_under_crashes_reaps_cancels_replays_and_changes(database: s
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("least(s.max_running, floor(s.braked_to)::integer) - held.n", "s.max_running + 1 - held.n"),
+        ("floor(s.braked_to)::integer) - held.n", "floor(s.braked_to)::integer) + 1 - held.n"),
         ("n.job_id, n.limit_key FROM next AS n", "n.job_id, n.limit_key FROM next AS n LIMIT 1"),
     ],
     ids=["one place too many", "places that are not taken"],
