@@ -70,6 +70,7 @@ _CAUSES: tuple[tuple[str, Cause], ...] = (
      outcomes.Lost("")),
     ("it raised `Snooze`", outcomes.Snoozed(_LATER)),
     ("it raised `Cancelled`", outcomes.Cancelled()),
+    ("it was cancelled by force, and its process killed", outcomes.Cancelled(forced=True)),
     ("a stop ran out of patience, or its host ended it because the lease was about to be over",
      outcomes.Interrupted("")),
     ("it was claimed and had not started", outcomes.HandedBack()),
@@ -84,6 +85,7 @@ _PLACES = {
     "lane": "`queued`, for hosts that can run it",
     "dead": "`dead`",
     "cancelled": "`cancelled`",
+    "compensate": "`cancelled`; with an `on_cancel` hook, `queued` for that first",
 }
 
 
