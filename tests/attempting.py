@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -79,11 +79,15 @@ class Ground:
 
 
 @contextmanager
-def ground_on(dsn: str) -> Iterator[Ground]:
+def ground_on(dsn: str, fresh: Sequence[str] = ()) -> Iterator[Ground]:
+    """`fresh`: tables that are emptied first."""
     descriptor = Page.create("test")
     page = Page(descriptor)
     os.close(descriptor)
     connections = Connections(Access(dsn, SCHEMA, "jobctl test:1"))
+    with connect(dsn, {}) as sweeper:
+        for table in fresh:
+            sweeper.execute(f"DELETE FROM {table}".encode())  # noqa: S608 - the test's own words
     ground = Ground(dsn, connections, page)
     try:
         yield ground
