@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import select
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import pq
@@ -31,6 +32,7 @@ TIDY_SECONDS: Final = 1.0
 _LONGEST_MS: Final = 2**31 - 1
 
 _Any = Connection | AsyncConnection
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -54,6 +56,8 @@ class Connections:
         self._async_idle: list[_Kept] = []
         self._lent: set[_Any] = set()
         self._used = False  # since the last tidying
+        self._process = os.getpid()
+        self._strangers: tuple[object, ...] = ()  # kept from being closed
 
     @property
     def schema(self) -> str:
@@ -62,9 +66,8 @@ class Connections:
 
     def borrow(self, job_type: str, deadline: float) -> Connection:
         """An autocommit connection whose statements end by `deadline` (`time.monotonic()`)."""
-        self._used = True
-        while self._idle:
-            kept = self._idle.pop()
+        self._begin()
+        while (kept := _last(self._idle)) is not None:
             try:
                 script.run(kept, self._hello(job_type, deadline))
             except psycopg.Error:  # the server was started again meanwhile: open another
@@ -81,10 +84,9 @@ class Connections:
 
     async def aborrow(self, job_type: str, deadline: float) -> AsyncConnection:
         """`borrow`, for coroutines."""
-        self._used = True
+        self._begin()
         loop = asyncio.get_running_loop()
-        while self._async_idle:
-            kept = self._async_idle.pop()
+        while (kept := _last(self._async_idle)) is not None:
             try:
                 if kept.loop is not loop:
                     raise psycopg.OperationalError("its event loop is gone")
@@ -134,6 +136,14 @@ class Connections:
         """How many are open: each is a descriptor of this process."""
         return len(self._idle) + len(self._async_idle) + len(self._lent)
 
+    def _begin(self) -> None:
+        self._used = True
+        if self._process != os.getpid():
+            # A child of the handler's: these sockets are its parent's, and it must not touch them.
+            self._process = os.getpid()
+            self._strangers = (*self._idle, *self._async_idle, *self._lent)
+            self._idle, self._async_idle, self._lent = [], [], set()
+
     def _hello(self, job_type: str, deadline: float) -> Script[None]:
         remains = (deadline - monotonic()) * 1000
         milliseconds = 0 if math.isinf(remains) else min(max(1, int(remains)), _LONGEST_MS)
@@ -151,6 +161,14 @@ class Connections:
                 "supervisor, or with jobctl.testing"
             )
         return self._access
+
+
+def _last(kept: list[T]) -> T | None:
+    """Taken off; another thread of the handler may have been quicker."""
+    try:
+        return kept.pop()
+    except IndexError:
+        return None
 
 
 def finish(connection: _Any) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -178,6 +180,37 @@ def test_not_more_than_a_few_are_kept(ground: Ground) -> None:
         lending.__exit__()
     ground.connections.tidy()
     assert len(ground.connections) == connections.MOST_KEPT
+
+
+def test_many_threads_of_one_handler(ground: Ground) -> None:
+    """Each has a connection to itself."""
+    context = ground.context(ground.job())
+
+    def use(_: int) -> int:
+        with context.connection() as conn:
+            conn.execute("SELECT pg_sleep(0.01)")
+            return _pid(conn)
+
+    with ThreadPoolExecutor(8) as pool:
+        pids = list(pool.map(use, range(40)))
+    assert 1 < len(set(pids)) <= 8
+    ground.connections.tidy()
+    assert len(ground.connections) == connections.MOST_KEPT
+
+
+def test_a_child_that_the_handler_forks(ground: Ground) -> None:
+    """It has connections of its own, and leaves its parent's alone."""
+    context = ground.context(ground.job())
+    with context.connection() as conn:
+        first = _pid(conn)
+    child = os.fork()
+    if child == 0:
+        with context.connection() as conn:
+            code = 0 if _pid(conn) != first else 1
+        os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    with context.connection() as conn:
+        assert _pid(conn) == first
 
 
 def test_in_coroutines(ground: Ground) -> None:

@@ -15,7 +15,7 @@ from tests.workerproc.effect_machine import EffectMachine
 def test_effects_do_what_the_model_says(database: str) -> None:
     """Crashes, lost claims and late words in any order: never twice, and nobody stale is heard."""
     machine = type("Machine", (EffectMachine,), {"dsn": database})
-    run_state_machine_as_test(machine, settings=explore(40, steps=40))
+    run_state_machine_as_test(machine, settings=explore(25, steps=40))
 
 
 #: A function of the schema, and what stands for it in a control.
@@ -29,8 +29,9 @@ SABOTAGE = {
         "begin_effect",
         "CREATE FUNCTION begin_effect(effect_key text, mark boolean, lock boolean, job bigint,"
         " session bigint, claim_token bigint, OUT state text, OUT value text, OUT marked_by bigint)"
-        " LANGUAGE sql SET search_path FROM CURRENT AS $$ SELECT CASE WHEN NOT claim_holds(job, session, claim_token, lock)"
-        " THEN 'lost' ELSE coalesce((SELECT 'done' FROM effect AS e WHERE e.key = effect_key"
+        " LANGUAGE sql SET search_path FROM CURRENT AS $$ SELECT CASE"
+        " WHEN NOT claim_holds(job, session, claim_token, lock) THEN 'lost'"
+        " ELSE coalesce((SELECT 'done' FROM effect AS e WHERE e.key = effect_key"
         " AND e.state = 'done'), 'new') END, NULL::text, NULL::bigint $$",
     ),
 }
