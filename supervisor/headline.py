@@ -16,7 +16,7 @@ from jobctl.supervisor.reload import Step
 from jobctl.supervisor.stopping import Phase, Stop
 
 #: Errors and names of types are a stranger's.
-LONGEST_WORDS = 120
+LONGEST_WORDS = 200
 
 
 def headline(
@@ -63,7 +63,7 @@ def _leaving(now: float, fleet: Fleet, stop: Stop, unwritten: int) -> str:
 
 def _not_ready(condition: Condition, fleet: Fleet) -> str:
     if condition.load_error is not None:
-        return f"the app could not be imported: {_short(condition.load_error)}; it is tried again"
+        return f"not started: {_short(condition.load_error)}; it is tried again"
     if fleet.degraded:
         return "slots die before they have done anything: see the log"
     return "starting: the app is imported"

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobctl.supervisor.exits import ExitReason
+from jobctl.workerproc.errors import AppError
 
 if TYPE_CHECKING:
     from jobctl.store.cron_spec import CronSpec
@@ -72,6 +73,12 @@ class LoadFailure:
     stack: str
     permanent: bool
     reloading: bool
+
+    @property
+    def words(self) -> str:
+        """For one line. Our own error names the application and the error already."""
+        own = self.error_class == AppError.__name__
+        return self.message if own else f"{self.error_class}: {self.message}"
 
 
 class Notice(StrEnum):

@@ -496,7 +496,7 @@ class Supervisor:
         )  # fmt: skip
 
     def on_load_failed(self, failure: LoadFailure) -> None:
-        self._condition.load_error = f"{failure.error_class}: {failure.message}"
+        self._condition.load_error = failure.words
         self._log.say(
             Event.APP_FAILED,
             error_class=failure.error_class,

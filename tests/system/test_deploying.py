@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -93,43 +94,80 @@ def test_a_supervisor_that_stops_takes_no_new_code(hosts: Hosts, jobs: Jobs) -> 
     assert one.process.wait(timeout=30) == 0
 
 
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[socket.socket]:
+class Manager:
     """The other end of $NOTIFY_SOCKET."""
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-    listening.bind(str(tmp_path / "notify"))
+
+    def __init__(self, folder: Path) -> None:
+        self.environ = {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "2000000"}
+        self.said: list[dict[str, str]] = []
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket.bind(self.environ["NOTIFY_SOCKET"])
+
+    def times(self, name: str, *words: str) -> int:
+        """How often this was said, with these words in it."""
+        with suppress(BlockingIOError):
+            while True:
+                lines = self._socket.recv(65536).decode().splitlines()
+                self.said.append(dict(line.split("=", 1) for line in lines))
+        return sum(name in one and all(word in one[name] for word in words) for one in self.said)
+
+    def hears(self, name: str, *words: str, times: int = 1) -> None:
+        """Returns once it has been said so often."""
+        until(
+            lambda: self.times(name, *words) >= times, within=60, what=f"{name} {words} x {times}"
+        )
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    """A service manager that only listens."""
+    listening = Manager(tmp_path)
     yield listening
     listening.close()
 
 
 def test_the_service_manager_hears_of_a_whole_life(
-    hosts: Hosts, jobs: Jobs, manager: socket.socket
+    hosts: Hosts, jobs: Jobs, manager: Manager
 ) -> None:
     """Ready, its words, that it supervises, a reload, the end; and nobody below it can speak."""
-    heard: list[dict[str, str]] = []
-
-    def has_heard(name: str, words: str = "") -> bool:
-        try:
-            while True:
-                lines = manager.recv(65536).decode().splitlines()
-                heard.append(dict(line.split("=", 1) for line in lines))
-        except BlockingIOError:
-            return any(name in said and words in said[name] for said in heard)
-
-    environ = {"NOTIFY_SOCKET": str(hosts.folder / "notify"), "WATCHDOG_USEC": "2000000"}
-    one = hosts.start("one", "--slots", "1", environ=environ).ready()
-    until(lambda: has_heard("READY"), what="READY")
+    one = hosts.start("one", "--slots", "1", environ=manager.environ).ready()
+    manager.hears("READY")
     job = jobs.enqueue("wait_for", {"name": "long"})
     until((hosts.folder / "long").exists, what="the job")
-    until(lambda: has_heard("STATUS", "1 of 1 slots busy"), what="the status")
+    manager.hears("STATUS", "1 of 1 slots busy")
     for pid in one.slots().values():
         assert "NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_text()
-    until(lambda: sum("WATCHDOG" in said for said in heard if has_heard("READY")) > 3, what="food")
+    manager.hears("WATCHDOG", times=4)
     one.ask("reload")
-    until(lambda: has_heard("RELOADING"), what="RELOADING")
-    until(lambda: sum("READY" in said for said in heard if has_heard("READY")) == 2, what="READY")
+    manager.hears("RELOADING")
+    manager.hears("READY", times=2)
+    jobs.enqueue("add", {"a": 1, "b": 1})
+    one.ask("drain")
+    manager.hears("STATUS", f"draining: 1 job left, the longest, wait_for #{job}, for")
+    manager.hears("STATUS", "leads, 1 job due, the oldest for")
     one.ask("exit")
-    until(lambda: has_heard("STATUS", f"more, the longest, wait_for #{job}, for"), what="the stop")
-    assert any("EXTEND_TIMEOUT_USEC" in said for said in heard if "STOPPING" in said)
+    manager.hears("STATUS", "stopping because of", f"more, the longest, wait_for #{job}, for")
+    assert any("EXTEND_TIMEOUT_USEC" in one for one in manager.said if "STOPPING" in one)
     (hosts.folder / "long.go").touch()
-    assert one.process.wait(timeout=30) == 0
+    assert one.process.wait(timeout=60) == 0
+
+
+def test_a_supervisor_has_started_although_postgresql_is_away(
+    hosts: Hosts, manager: Manager
+) -> None:
+    """Else the service manager would end it, and start it again, for nothing."""
+    nowhere = f"host={hosts.folder} dbname=jobctl"
+    one = hosts.start("one", "--slots", "1", dsn=nowhere, environ=manager.environ)
+    manager.hears("READY")
+    manager.hears("STATUS", "PostgreSQL does not answer: nothing new starts; 0 of 1 slots busy")
+    assert one.get("/readyz")[0] == 503
+
+
+def test_an_app_that_cannot_be_imported_has_not_started(hosts: Hosts, manager: Manager) -> None:
+    """The service manager waits, and then fails the start; the line says what it is."""
+    hosts.start("one", "--slots", "1", app="busy", environ=manager.environ)
+    manager.hears("STATUS", "not started: the application busy could not be imported: File")
+    assert manager.times("READY") == 0
