@@ -14,7 +14,7 @@ from typing import Any, Unpack, overload
 
 import psycopg
 
-from jobctl.store import callers
+from jobctl.store import callers, tracing
 from jobctl.store.callers import AsyncConnection, Connection
 from jobctl.store.errors import InvalidJob
 from jobctl.store.items import Chunk, chunks_of
@@ -127,21 +127,31 @@ def _checked(jobs: Jobs) -> list[NewJob]:
 
 
 def _send(conn: Connection | AsyncConnection, jobs: Sequence[NewJob]) -> list[int]:
+    if tracing.producer is None:
+        return _send_all(conn, jobs)
+    with tracing.producer(jobs) as traceparent:
+        return _send_all(conn, jobs, traceparent)
+
+
+def _send_all(
+    conn: Connection | AsyncConnection, jobs: Sequence[NewJob], traceparent: str | None = None
+) -> list[int]:
     chunks = chunks_of(jobs)
     if len(chunks) > 1 and callers.commits_each(conn):
         if not isinstance(conn, psycopg.Connection):
             raise _too_large_to_commit(len(chunks))
         with conn.transaction():  # autocommit: all or none all the same
-            return _send_chunks(conn, chunks)
-    return _send_chunks(conn, chunks)
+            return _send_chunks(conn, chunks, traceparent)
+    return _send_chunks(conn, chunks, traceparent)
 
 
-def _send_chunks(conn: object, chunks: Sequence[Chunk]) -> list[int]:
+def _send_chunks(conn: object, chunks: Sequence[Chunk], traceparent: str | None) -> list[int]:
     text = callers.in_schema("enqueue_many")
     ids: list[int] = []
     for chunk in chunks:
         try:
-            ids.extend(row[1] for row in callers.run(conn, text, _parameters(chunk.text(ids))))
+            parameters = _parameters(chunk.text(ids, traceparent))
+            ids.extend(row[1] for row in callers.run(conn, text, parameters))
         except Exception as error:  # each library has its own base class
             _explain(error)
             raise
@@ -149,23 +159,33 @@ def _send_chunks(conn: object, chunks: Sequence[Chunk]) -> list[int]:
 
 
 async def _send_async(conn: Connection | AsyncConnection, jobs: Sequence[NewJob]) -> list[int]:
+    if tracing.producer is None:
+        return await _send_all_async(conn, jobs)
+    with tracing.producer(jobs) as traceparent:
+        return await _send_all_async(conn, jobs, traceparent)
+
+
+async def _send_all_async(
+    conn: Connection | AsyncConnection, jobs: Sequence[NewJob], traceparent: str | None = None
+) -> list[int]:
     chunks = chunks_of(jobs)
     if len(chunks) > 1 and await callers.commits_each_async(conn):
         if not isinstance(conn, psycopg.AsyncConnection):
             raise _too_large_to_commit(len(chunks))
         async with conn.transaction():
-            return await _send_chunks_async(conn, chunks)
-    return await _send_chunks_async(conn, chunks)
+            return await _send_chunks_async(conn, chunks, traceparent)
+    return await _send_chunks_async(conn, chunks, traceparent)
 
 
-async def _send_chunks_async(conn: object, chunks: Sequence[Chunk]) -> list[int]:
+async def _send_chunks_async(
+    conn: object, chunks: Sequence[Chunk], traceparent: str | None
+) -> list[int]:
     text = callers.in_schema("enqueue_many")
     ids: list[int] = []
     for chunk in chunks:
         try:
-            ids.extend(
-                row[1] for row in await callers.run_async(conn, text, _parameters(chunk.text(ids)))
-            )
+            parameters = _parameters(chunk.text(ids, traceparent))
+            ids.extend(row[1] for row in await callers.run_async(conn, text, parameters))
         except Exception as error:  # each library has its own base class
             _explain(error)
             raise

@@ -28,15 +28,17 @@ class Chunk:
     start: int = 0
     mine: int = 0  # the job that enqueues them when it succeeds: all come after it
 
-    def text(self, ids: Sequence[int] = ()) -> str:
-        """The JSON array; `ids` are those of the chunks before this one. Raises InvalidJob when an
-        item comes after one that is not before it in this call."""
-        return f"[{','.join(self._texts(ids))}]"
+    def text(self, ids: Sequence[int] = (), traceparent: str | None = None) -> str:
+        """The JSON array; `ids` are those of the chunks before this one, `traceparent` of the span
+        that enqueues them. Raises InvalidJob when an item comes after one that is not before it in
+        this call."""
+        return f"[{','.join(self._texts(ids, traceparent))}]"
 
-    def _texts(self, ids: Sequence[int]) -> Iterator[str]:
+    def _texts(self, ids: Sequence[int], traceparent: str | None) -> Iterator[str]:
         for at, job in enumerate(self.jobs, start=self.start):
             parents = [parent for parent in job.after if parent != self.mine]
-            yield job.as_item([self._named(parent, job, at, ids) for parent in parents])
+            named = [self._named(parent, job, at, ids) for parent in parents]
+            yield job.as_item(named, traceparent)
 
     def _named(
         self, parent: int | NewJob, job: NewJob, at: int, ids: Sequence[int]

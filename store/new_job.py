@@ -79,15 +79,21 @@ class NewJob:
         word = self.on_dead if on_dead is None else (self.on_dead or _on_dead(on_dead))
         return replace(self, after=_after([*self.after, *parents]), on_dead=word)
 
-    def as_item(self, parents: Sequence[int | Mapping[str, int]]) -> str:
-        """Its JSON object as `enqueue_many` takes it; `parents` is `after` as the call knows it."""
+    def as_item(
+        self, parents: Sequence[int | Mapping[str, int]], traceparent: str | None = None
+    ) -> str:
+        """Its JSON object as `enqueue_many` takes it; `parents` is `after` as the call knows it,
+        `traceparent` the W3C's, which needs no escaping."""
+        text = self.text
+        if traceparent is not None:
+            text = f'{text[:-1]},"traceparent":"{traceparent}"}}'
         if not parents:
-            return self.text
+            return text
         written = ",".join(
             int.__repr__(one) if isinstance(one, int) else f'{{"item":{one["item"]}}}'
             for one in parents
         )
-        return f'{self.text[:-1]},"after":[{written}],"on_dead":"{self.on_dead or "hold"}"}}'
+        return f'{text[:-1]},"after":[{written}],"on_dead":"{self.on_dead or "hold"}"}}'
 
 
 def new_job(

@@ -9,7 +9,7 @@ from jobctl.store.link import Row
 
 @dataclass(slots=True, eq=False)
 class Claimed:
-    """The right to one attempt. The fields up to `compensating` are the columns of `claim.sql`.
+    """The right to one attempt. The fields up to `traceparent` are the columns of `claim.sql`.
 
     `attempt` and `crashes` are what was spent before this attempt. `waited` is due until claimed,
     `age` since the enqueue, `elapsed` since the first attempt began (None: this is the first); all
@@ -37,6 +37,7 @@ class Claimed:
     age: float
     elapsed: float | None
     compensating: bool = False  # cancelled, and its hook is all that is left to run
+    traceparent: str | None = None  # of the span that enqueued it, if anybody traces
     marked: bool = False  # acknowledged early: it is taken for begun
 
     @classmethod

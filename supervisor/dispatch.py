@@ -382,6 +382,7 @@ class Dispatcher:
                 claimed.subject,
                 claimed.args.encode(),
                 claimed.compensating,
+                claimed.traceparent,
             )
         )
         pool.pace.given(slot.number, claimed.type, monotonic_ns())

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from jobctl.store.json_values import result_text
-from jobctl.workerproc import frames
+from jobctl.workerproc import frames, tracing
 from jobctl.workerproc.cancellation import Cancellation
 from jobctl.workerproc.connections import Connections
 from jobctl.workerproc.context import Context, Token
@@ -93,8 +93,11 @@ class Attempts:
             how = {"outcome": "cancelled", "error": "it was cancelled, and its on_cancel hook ran"}
             how = self._compensate(job, declared, context, arguments, how)
             return _ended(job, started_ns, {**how, **said.to_dict()})
+        handler: Callable[..., Any] = declared.handler
+        if tracing.consumer is not None:
+            handler = tracing.consumer(job, handler)
         try:
-            result = self._call(job, declared.handler, context, arguments)
+            result = self._call(job, handler, context, arguments)
         except BaseException as error:  # SystemExit too: the slot lives on
             how = _what_it_means(error, declared, job.attempt)
             if how["outcome"] == "cancelled" and not said.committed:

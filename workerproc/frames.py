@@ -64,6 +64,7 @@ class Job(NamedTuple):
     subject: str | None
     args: bytes  # JSON text, decoded only where it runs
     compensating: bool = False  # it is cancelled: its hook is what runs
+    traceparent: str | None = None  # of the span that enqueued it
 
 
 class Done(NamedTuple):
@@ -74,7 +75,7 @@ class Done(NamedTuple):
     ended_ns: int
 
 
-_JOB = struct.Struct("<BBqqQIIIddHHhhI")
+_JOB = struct.Struct("<BBqqQIIIddHHhhIB")
 _DONE = struct.Struct("<BQQQ")
 _ABSENT = -1
 _CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)  # the enum's own operators cost 2 us
@@ -88,6 +89,7 @@ def pack_job(job: Job) -> bytes:
     queue = job.queue.encode()
     key = b"" if job.key is None else job.key.encode()
     subject = b"" if job.subject is None else job.subject.encode()
+    trace = b"" if job.traceparent is None else job.traceparent.encode()
     return b"".join(
         (
             _JOB.pack(
@@ -106,12 +108,14 @@ def pack_job(job: Job) -> bytes:
                 _ABSENT if job.key is None else len(key),
                 _ABSENT if job.subject is None else len(subject),
                 len(job.args),
+                len(trace),
             ),
             kind,
             queue,
             key,
             subject,
             job.args,
+            trace,
         )
     )
 
@@ -135,6 +139,7 @@ def unpack_job(frame: bytes) -> Job:
             c,
             d,
             e,
+            f,
         ) = _JOB.unpack_from(frame)
         at = _JOB.size
         kind = frame[at : at + a].decode()
@@ -146,13 +151,15 @@ def unpack_job(frame: bytes) -> Job:
         subject = None if d == _ABSENT else frame[at : at + d].decode()
         at += max(d, 0)
         args = frame[at : at + e]
+        at += e
+        trace = frame[at : at + f].decode() if f else None
     except (struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"a job frame of {len(frame)} bytes cannot be read: {error}") from error
-    if at + e != len(frame):
-        raise FrameError(f"a job frame of {len(frame)} bytes should have {at + e}")
+    if at + f != len(frame):
+        raise FrameError(f"a job frame of {len(frame)} bytes should have {at + f}")
     return Job(
         job_id, session_id, token, attempt, max_attempts, version, hard, soft,
-        kind, queue, key, subject, args, bool(compensating),
+        kind, queue, key, subject, args, bool(compensating), trace,
     )  # fmt: skip
 
 

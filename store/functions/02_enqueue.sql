@@ -2,7 +2,7 @@
 
 -- Every job enters here, from whatever language. `jobs` is an array of objects with the fields
 -- type, args, key, subject, queue, priority, delay_seconds, run_at, timeout_seconds, max_attempts,
--- schema_version, key_ttl_seconds ('forever' is -1), limit_key, after, on_dead. One row back for each, in
+-- schema_version, key_ttl_seconds ('forever' is -1), limit_key, after, on_dead, traceparent. One row back for each, in
 -- order: the job's id, and whether it is new (an existing key gives the first job's id, and nothing of that job
 -- changes). `after` is an array: ids of jobs, or {"item": n} for the n-th of this call, which comes before
 -- it; `on_dead` is 'hold' or 'cancel'. `max_args_bytes` is the most that one job's args may have; the
@@ -15,7 +15,7 @@ CREATE OR REPLACE FUNCTION enqueue_many(jobs jsonb, max_args_bytes integer DEFAU
 AS $$
 #variable_conflict use_column
 DECLARE
-    known       constant text[] := '{type,args,key,subject,queue,priority,delay_seconds,run_at,timeout_seconds,max_attempts,schema_version,key_ttl_seconds,limit_key,after,on_dead}';
+    known       constant text[] := '{type,args,key,subject,queue,priority,delay_seconds,run_at,timeout_seconds,max_attempts,schema_version,key_ttl_seconds,limit_key,after,on_dead,traceparent}';
     -- A setting that a transaction has set and ended is '', not NULL.
     limit_bytes constant integer := coalesce(
         max_args_bytes, nullif(current_setting('jobctl.max_args_bytes', true), '')::integer, 65536);
@@ -40,7 +40,7 @@ BEGIN
         type text, args jsonb, key text, subject text, queue text, priority integer,
         delay_seconds double precision, run_at timestamptz, timeout_seconds double precision,
         max_attempts integer, schema_version integer, key_ttl_seconds double precision,
-            limit_key text, after jsonb, on_dead text)
+            limit_key text, after jsonb, on_dead text, traceparent text)
     CROSS JOIN LATERAL (
         SELECT CASE
             WHEN jsonb_typeof(a.item) <> 'object' THEN 'it must be a JSON object, not ' || jsonb_typeof(a.item)
@@ -68,6 +68,8 @@ BEGIN
                 THEN 'its delay must be 0 to 100 years'
             WHEN NOT (r.run_at >= '1970-01-01Z' AND r.run_at < '2200-01-01Z')
                 THEN 'its run_at must lie between 1970 and 2200'
+            WHEN r.traceparent !~ '^[0-9a-f]{2}(-[0-9a-f]{32})(-[0-9a-f]{16})-[0-9a-f]{2}$'
+                THEN 'its traceparent must be as the W3C writes it, 00-(32 hex digits)-(16)-(2)'
             WHEN r.limit_key = '' OR length(r.limit_key) > 200 THEN 'its limit must be a name of 1 to 200 characters'
             WHEN r.schema_version < 0 THEN 'its schema_version must not be negative'
             -- Later it would be an ending that cannot be written.
@@ -146,6 +148,7 @@ BEGIN
             r.max_attempts,
             coalesce(r.schema_version, t.schema_version, 1) AS schema_version,
             coalesce(r.limit_key, t.limit_key) AS limit_key,
+            r.traceparent,
             CASE
                 WHEN r.key_ttl_seconds < 0 THEN NULL
                 WHEN r.key_ttl_seconds IS NOT NULL THEN r.key_ttl_seconds
@@ -159,7 +162,7 @@ BEGIN
             type text, args jsonb, key text, subject text, queue text, priority integer,
             delay_seconds double precision, run_at timestamptz, timeout_seconds double precision,
             max_attempts integer, schema_version integer, key_ttl_seconds double precision,
-            limit_key text, after jsonb)
+            limit_key text, after jsonb, traceparent text)
         LEFT JOIN LATERAL (SELECT * FROM job_type AS o WHERE o.name = r.type LIMIT 1) AS t ON true
     ),
     -- The first of each key in this call speaks for it. A key that somebody holds is not locked:
@@ -203,9 +206,9 @@ BEGIN
     ),
     born AS (
         INSERT INTO job (id, type, queue, priority, key, subject, args, schema_version,
-                         timeout_seconds, max_attempts, run_at, created_at, limit_key)
+                         timeout_seconds, max_attempts, run_at, created_at, limit_key, traceparent)
         SELECT f.new_id, f.type, f.queue, f.priority, f.key, f.subject, f.args, f.schema_version,
-               f.timeout_seconds, f.max_attempts, f.run_at, moment, f.limit_key
+               f.timeout_seconds, f.max_attempts, f.run_at, moment, f.limit_key, f.traceparent
         FROM fresh AS f
     ),
     queued AS (

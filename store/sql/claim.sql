@@ -34,7 +34,7 @@ run AS MATERIALIZED (
         p.*,
         %(first_token)s::bigint + row_number() OVER () - 1 AS token,
         j.type, j.key, j.subject, j.schema_version, j.attempt, j.crashes, j.max_attempts,
-        j.timeout_seconds, j.args::text AS args, j.compensating IS TRUE AS compensating,
+        j.timeout_seconds, j.args::text AS args, j.compensating IS TRUE AS compensating, j.traceparent,
         extract(epoch FROM clock_timestamp() - j.run_at)::double precision AS waited,
         extract(epoch FROM clock_timestamp() - j.created_at)::double precision AS age,
         extract(epoch FROM clock_timestamp() - j.first_started_at)::double precision AS elapsed
@@ -50,5 +50,5 @@ held AS (
 SELECT queue, priority, lane, seq, job_id, token, type, key, subject, schema_version, attempt,
        crashes, max_attempts, timeout_seconds,
        CASE WHEN octet_length(args) > 8372224 THEN '' ELSE args END AS args,
-       waited, age, elapsed, compensating
+       waited, age, elapsed, compensating, traceparent
 FROM run;

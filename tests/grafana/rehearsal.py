@@ -59,8 +59,9 @@ class Rehearsal:
     def start(self, name: str) -> Host:
         """A host that is ready, and watched."""
         self._lives[name] = life = self._lives.get(name, 0) + 1
+        path = os.pathsep.join([str(APPS), os.environ.get("PYTHONPATH", "")])
         host = self._hosts.start(
-            name, "--slots", "4", "--lease", "4s", app="drama", environ={"PYTHONPATH": str(APPS)}
+            name, "--slots", "4", "--lease", "4s", app="drama", environ={"PYTHONPATH": path}
         )
         # Its log goes on where that of its life before ended.
         until(lambda: len(host.said("ready")) == life, within=60, what=f"{name} to be ready")

@@ -32,6 +32,8 @@ JOBS = st.builds(
     key=st.none() | WORDS,
     subject=st.none() | WORDS,
     args=st.binary(max_size=200),
+    compensating=st.booleans(),
+    traceparent=st.none() | st.just("00-" + 32 * "a" + "-" + 16 * "b" + "-01"),
 )
 
 
