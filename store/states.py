@@ -119,6 +119,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(State.SCHEDULED, State.QUEUED, "promote", "any supervisor, the leader"),
     Transition(State.RETRYING, State.QUEUED, "promote", "any supervisor, the leader"),
     Transition(State.BLOCKED, State.QUEUED, "release", "whatever it waited for, the leader"),
+    Transition(State.BLOCKED, State.SCHEDULED, "release", "whatever it waited for, the leader"),
     Transition(State.QUEUED, State.RUNNING, "claim", "a supervisor"),
     Transition(State.RUNNING, State.QUEUED, "hand back", "its supervisor, the reaper"),
     Transition(State.RUNNING, State.SCHEDULED, "snooze", "its supervisor"),

@@ -58,7 +58,8 @@ _CAUSES: tuple[tuple[str, Cause], ...] = (
     ("the handler raised", outcomes.Failed("Error", "")),
     ("it raised `RetryAfter`", outcomes.Failed("RetryAfter", "", retry_after=_LATER)),
     ("it raised `Permanent`, or a class that its type lists as permanent; its arguments do not "
-     "fit the function; its result is not JSON, or too large",
+     "fit the function; its result is not JSON, or too large; PostgreSQL refuses a job that it "
+     "enqueued with `ctx.enqueue`",
      outcomes.Failed("Permanent", "", permanent=True)),
     ("it let `SoftTimeout` through", outcomes.TimedOut("soft", "")),
     ("it ran into its hard deadline, or its ceiling of CPU time, and was killed",

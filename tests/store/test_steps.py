@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
+import jobctl
+from jobctl.store.new_job import new_job
 from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.outcomes import UNREGISTERED, Cancelled, Cause, Failed, decide
 from tests.claiming import Connection, claim, connect, register, run, states, succeed, violations
@@ -313,3 +316,37 @@ def test_edges_are_kept_as_long_as_history(store: Connection) -> None:
     store.execute("DELETE FROM history")
     assert run(store, "sweep_edges", keep=3600.0, most=10) == []
     assert run(store, "sweep_edges", keep=0.0, most=10) == [(1,)]
+
+
+def test_a_child_with_a_limit_is_let_in_by_it(store: Connection) -> None:
+    """What it came after lets it go, and its limit lets it in: two things to wait for, one after
+    the other."""
+    store.execute("SELECT set_limit('bank', max_running => 1)")
+    a, one, two = enqueue(
+        store,
+        {},
+        {"after": [{"item": 1}], "limit_key": "bank"},
+        {"after": [{"item": 1}], "limit_key": "bank"},
+    )
+    succeed(store, take(store, a))
+    assert [states(store)[job] for job in (one, two)] == ["blocked", "blocked"]
+    assert [_waits(store, job) for job in (one, two)] == [0, 0]
+    run(store, "admit")
+    assert [states(store)[job] for job in (one, two)] == ["queued", "blocked"]
+    succeed(store, take(store, one))
+    run(store, "admit")
+    assert states(store)[two] == "queued"
+
+
+def test_a_chain_on_an_async_connection(database: str, store: Connection) -> None:
+    """The same, awaited."""
+
+    async def story() -> list[int]:
+        where = psycopg.conninfo.make_conninfo(database)
+        async with await psycopg.AsyncConnection.connect(where) as conn:
+            return await jobctl.chain(conn, new_job("a"), new_job("b"), on_dead="cancel")
+
+    a, b = asyncio.run(story())
+    assert states(store) == {a: "queued", b: "blocked"}
+    end(store, take(store, a), DEAD)
+    assert states(store)[b] == "cancelled"

@@ -68,6 +68,21 @@ def test_a_step_that_is_refused_is_said(hosts: Hosts, jobs: Jobs) -> None:
     assert "there is no such job" in job["last_error"]
 
 
+@pytest.mark.parametrize("how", ["succeed", "raise", "nonsense"])
+def test_steps_of_a_transaction_of_the_jobs_own(hosts: Hosts, jobs: Jobs, how: str) -> None:
+    """They are in that commit, or nowhere; the process may die right after it. What PostgreSQL
+    refuses of them is raised in the handler, and nothing of the transaction stays."""
+    hosts.start("one", "--slots", "2", app="step_jobs").ready()
+    job = jobs.enqueue("commits_with_steps", {"how": how})
+    assert jobs.wait(job, "succeeded", within=40)["attempt"] == (1 if how == "succeed" else 2)
+    until(lambda: len(ran(hosts)) == 2, within=20, what="both steps")
+    assert ran(hosts) == ["first", "second"]
+    assert (hosts.folder / "refused").exists()
+    assert _types(jobs) == [("commits_with_steps", 1), ("step", 2)]
+    if how == "nonsense":
+        assert "there is no such job" in jobs.attempts(job)[0]["error"]
+
+
 def test_accounting_is_down_and_the_mail_is_sent_once(hosts: Hosts, jobs: Jobs) -> None:
     """invoice.created -> render_invoice_pdf -> send_invoice_email -> sync_invoice_to_accounting:
     the last is tried until it works, and what was done before it is not done again."""

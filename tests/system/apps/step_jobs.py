@@ -36,3 +36,21 @@ def enqueues_and_dies(ctx: jobctl.Context, how: str) -> str:
 @jobctl.job(retry=jobctl.Retry(max_attempts=1))
 def enqueues_nonsense(ctx: jobctl.Context) -> None:
     ctx.enqueue("step", after=[999_999])
+
+
+@jobctl.job(retry=EAGER)
+def commits_with_steps(ctx: jobctl.Context, how: str) -> None:
+    """In the transaction that is the success of this job; the first attempt rolls it back."""
+    with ctx.transaction() as conn:
+        conn.execute("SELECT 1")
+        first = step.enqueue(ctx, name="first")
+        ctx.enqueue("step", {"name": "second"}, after=[first])
+        if how == "raise" and ctx.attempt == 1:
+            raise RuntimeError("not yet")
+        if how == "nonsense" and ctx.attempt == 1:
+            ctx.enqueue("step", after=[999_999])
+    try:
+        ctx.enqueue("step", {"name": "late"})
+    except RuntimeError:
+        (FOLDER / "refused").touch()
+    os._exit(1)  # whatever it does from here on, it has succeeded
