@@ -20,6 +20,7 @@ from typing import Any
 
 from jobctl.store.errors import JobctlError
 from jobctl.supervisor.folders import make_private
+from jobctl.supervisor.visitors import Visitors
 
 #: A command gets the fields of the request and returns what to answer. It may raise `Refusal`.
 Command = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
@@ -46,7 +47,7 @@ class ControlServer:
         self.path = folder / f"{_NAME}{os.getpid()}{_ENDING}"
         self._commands = commands
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._visitors = Visitors(self._converse, MOST_CONNECTIONS)
 
     async def start(self) -> None:
         """Listens from now on. Raises FolderError, ControlError or OSError."""
@@ -68,7 +69,7 @@ class ControlServer:
             listener.listen(MOST_CONNECTIONS)
             unborn.rename(self.path)
             self._server = await asyncio.start_unix_server(
-                self._serve, sock=listener, limit=LINE_LIMIT
+                self._visitors.serve, sock=listener, limit=LINE_LIMIT
             )
         except BaseException:
             listener.close()
@@ -81,23 +82,11 @@ class ControlServer:
         self._server.close()
         self._server = None
         self.path.unlink(missing_ok=True)
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._visitors.send_away()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a callback of asyncio's server runs in a task
-        self._connections.add(task)
-        try:
-            if len(self._connections) <= MOST_CONNECTIONS:
-                while await self._answer_one(reader, writer):
-                    pass
-        except (OSError, TimeoutError, asyncio.CancelledError):
-            pass  # they have gone, or are too slow, or we stop
-        finally:
-            self._connections.discard(task)
-            writer.close()
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await self._answer_one(reader, writer):
+            pass
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         go_on = True

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from jobctl.store.errors import JobctlError
 from jobctl.supervisor.setting_kinds import Address
+from jobctl.supervisor.visitors import Visitors
 
 HEADER_LIMIT = 16 * 1024  # bytes of a request line with its headers
 REQUEST_SECONDS = 5.0  # for a request to arrive
@@ -73,13 +74,13 @@ class HttpServer:
         self.address = address
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._visitors = Visitors(self._converse, MOST_CONNECTIONS)
 
     async def start(self) -> None:
         """Listens from now on; port 0 becomes the one that was free. Raises ListenError."""
         try:
             self._server = await asyncio.start_server(
-                self._serve, self.address.host, self.address.port, limit=HEADER_LIMIT
+                self._visitors.serve, self.address.host, self.address.port, limit=HEADER_LIMIT
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -99,22 +100,7 @@ class HttpServer:
             return
         self._server.close()
         self._server = None
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a callback of asyncio's server runs in a task
-        self._connections.add(task)
-        try:
-            if len(self._connections) <= MOST_CONNECTIONS:
-                await self._converse(reader, writer)
-        except (OSError, TimeoutError, asyncio.CancelledError):
-            pass  # they have gone, or are too slow, or we stop
-        finally:
-            self._connections.discard(task)
-            writer.close()
+        await self._visitors.send_away()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         method = "GET"
