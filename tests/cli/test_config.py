@@ -61,3 +61,12 @@ def test_the_embedded_database_from_nothing_to_a_job(
         assert bare_cli("db", "stop").code == 0
     finally:
         EmbeddedPostgres(root).destroy()
+
+
+def test_a_password_that_is_typed_as_a_flag_is_warned_of(bare_cli: Cli) -> None:
+    """It stands in the list of processes; the environment and a file do not. It is not repeated."""
+    ran = bare_cli("status", "--dsn", "postgresql://ann:hunter2@127.0.0.1:1/shop")
+    assert ran.code == 75
+    assert "--dsn-file" in ran.err
+    assert "hunter2" not in ran.err
+    assert "--dsn-file" not in bare_cli("status", "--dsn", "postgresql://ann@127.0.0.1:1/x").err

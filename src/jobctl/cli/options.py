@@ -17,6 +17,8 @@ from jobctl.cli.completion import names
 from jobctl.cli.endings import ExitCode, Failure
 from jobctl.cli.kinds import ID, TEXT
 from jobctl.cli.moments import MOMENT, before
+from jobctl.cli.output import say
+from jobctl.store.dsn import MASK, masked
 from jobctl.store.reading import JobFilter
 from jobctl.store.states import State
 from jobctl.supervisor.settings import TABLE
@@ -37,6 +39,7 @@ def settings_options(*names: str, wrong: ExitCode = ExitCode.USAGE) -> Callable[
         @wraps(command)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             flags = {name: kwargs.pop(name) for name in names}
+            _warn_of_password(flags.get("dsn"))
             try:
                 loaded = load(flags, config=kwargs.pop("config"))
             except SettingsError as error:
@@ -155,6 +158,15 @@ class Chosen:
 def state_words(*, leave_out: Sequence[str] = ()) -> list[str]:
     """The words that --state takes."""
     return [state.value for state in State if state not in leave_out]
+
+
+def _warn_of_password(dsn: str | None) -> None:
+    """One that is typed as a flag stands in the list of processes for everybody to read."""
+    if dsn is not None and MASK in masked(dsn):
+        say(
+            "The password in --dsn is seen by everybody who lists processes on this host: prefer "
+            "JOBCTL_DSN, or --dsn-file with a file that only you can read."
+        )
 
 
 def _flag(name: str) -> Callable[[Command], Command]:
