@@ -1,6 +1,6 @@
 -- Which span has enqueued a job, for those who trace.
 -- compatible-from: 1
--- functions: fe2bbc3251bb
+-- functions: 32efb262ef04
 
 ALTER TABLE job
     ADD COLUMN traceparent text,

@@ -67,8 +67,8 @@ class Report:
         per_job = (seen.jobs + seen.spent) / max(1, seen.jobs)
         again = {word: many for word, many in self.attempts.items() if word in REDELIVERED}
         lines = [
-            f"{seen.jobs} jobs in {self.seconds:.0f} s, {self.rate:.1f} a second; {seen.lost} lost, "
-            f"{seen.doubles} doubles, {self.deploys} deploys, 1 host killed",
+            f"{seen.jobs} jobs in {self.seconds:.0f} s, {self.rate:.1f} a second; "
+            f"{seen.lost} lost, {seen.doubles} doubles, {self.deploys} deploys, 1 host killed",
             f"waiting: p50 {seen.p50 * 1000:.0f} ms, p95 {seen.p95 * 1000:.0f} ms, "
             f"p99 {seen.p99 * 1000:.0f} ms, worst {seen.worst:.2f} s",
             f"attempts per finished job: {per_job:.3f}",
