@@ -10,7 +10,14 @@ import traceback
 from collections.abc import Callable
 from timeit import repeat
 
-from jobctl.workerproc.hygiene import EVERY, LONG_NS, Hygiene, Left, sentence
+from jobctl.workerproc.hygiene import (
+    EVERY,
+    LONG_NS,
+    MOST_DESCRIPTORS,
+    Hygiene,
+    Left,
+    sentence,
+)
 
 
 def apart(story: Callable[[], None]) -> Callable[[], None]:
@@ -78,3 +85,17 @@ def test_words_for_both() -> None:
         "left the umask 000, which was put back; it left 2 threads that still run: a, b, so its "
         "process is replaced"
     )
+
+
+@apart
+def test_what_the_slot_itself_keeps_open_is_nobodys() -> None:
+    """Connections that it has lent to handlers, and lends again; beside the job's own pile."""
+    kept = 0
+    hygiene = Hygiene(kept=lambda: kept)
+    pile = [os.open(os.devnull, os.O_RDONLY) for _ in range(MOST_DESCRIPTORS + 3)]
+    left = hygiene.check(LONG_NS)
+    assert left is not None and left.for_good
+    kept = 5
+    assert hygiene.check(LONG_NS) is None
+    for descriptor in pile:
+        os.close(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 from psycopg.rows import dict_row
 
 from jobctl.store.errors import UnstorableValue
+from jobctl.workerproc.cancellation import Cancellation
 from jobctl.workerproc.errors import LostClaim, SoftTimeout
 from jobctl.workerproc.script import Ask
 from jobctl.workerproc.transaction import JobTransaction
 from tests.attempting import Ground
 from tests.claiming import violations
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -234,3 +237,43 @@ def test_a_result_that_cannot_be_kept(ground: Ground) -> None:
     with pytest.raises(UnstorableValue, match="nan"):
         context.result = {"a": float("nan")}
     assert context.result is None
+
+
+def test_cancelled_while_it_is_open(ground: Ground) -> None:
+    """A wish that comes before the commit is too late for a handler that does not ask; one that
+    comes while the claim is locked waits, and learns what has become of the job."""
+    claimed = ground.job()
+    context = ground.context(claimed)
+    answers: list[str] = []
+
+    def ask() -> None:
+        with psycopg.connect(ground.dsn) as conn:
+            row = conn.execute("SELECT jobctl.cancel(%s)", (claimed.job_id,)).fetchone()
+            assert row is not None
+            answers.append(row[0])
+
+    ask()
+    with context.transaction() as conn:
+        conn.execute("INSERT INTO sold VALUES (1)")
+        # As the commit does, a moment before it.
+        conn.execute("SELECT FROM jobctl.claim FOR UPDATE")
+        asking = threading.Thread(target=ask)
+        asking.start()
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        until(lambda: ground.value(waiting) == 1, what="the second wish to wait")
+    asking.join()
+    ask()
+    assert answers == ["cancel_requested", "already_succeeded", "already_succeeded"]
+    assert ground.value("SELECT state FROM jobs") == "succeeded"
+    assert _sold_rows(ground) == 1
+
+
+def test_not_in_a_hook_of_a_cancelled_job(ground: Ground) -> None:
+    """What is cancelled cannot succeed any more."""
+    claimed = ground.job()
+    context = ground.context(claimed)
+    context.cancellation = Cancellation(
+        ground.page, claimed.token, has_commit_point=False, requested_before=True
+    )
+    with pytest.raises(RuntimeError, match="on_cancel"):
+        context.transaction().__enter__()
