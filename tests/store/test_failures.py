@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -231,6 +233,48 @@ def test_a_replay_keeps_its_limit(connection: Connection) -> None:
     assert operating.replay(connection, [job_id], ORDER) == [job_id]
     assert connection.execute("SELECT count(*) AS n FROM ready").fetchone() == {"n": 0}
     assert connection.execute("SELECT job_id FROM scheduled").fetchall() == [{"job_id": job_id}]
+
+
+def test_two_people_press_different_buttons(connection: Connection, database: str) -> None:
+    """One replays what the other gives up, in any order and overlap: each job is moved once, by
+    the one who was told so, and the audit log adds up."""
+    made = [put(connection, "dead", key=str(n)) for n in range(40)]
+    told: dict[str, list[int]] = {"replay": [], "discard": []}
+    failed: list[BaseException] = []
+
+    def press(button: str, seed: int) -> None:
+        chance = random.Random(seed)
+        try:
+            with reading.connect(database, "jobctl") as other:
+                for _ in range(12):
+                    batch = chance.sample(made, 7)
+                    verb = operating.replay if button == "replay" else operating.discard
+                    told[button] += verb(other, batch, ORDER)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [
+        threading.Thread(target=press, args=(("replay", "discard")[n % 2], n)) for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed
+    moved = told["replay"] + told["discard"]
+    assert len(moved) == len(set(moved))
+    states = {row["id"]: row["state"] for row in reading.jobs(connection, made)}
+    assert {job_id for job_id, state in states.items() if state == "queued"} == set(told["replay"])
+    assert {job_id for job_id, state in states.items() if state == "discarded"} == set(
+        told["discard"]
+    )
+    rows = connection.execute(
+        "SELECT action, sum(count) AS jobs FROM audit GROUP BY action"
+    ).fetchall()
+    assert {row["action"]: row["jobs"] for row in rows} == {
+        button: len(ids) for button, ids in told.items() if ids
+    }
+    assert connection.execute("SELECT * FROM placement_violations()").fetchall() == []
 
 
 def test_nobody_is_given_up_without_a_reason(connection: Connection) -> None:
