@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobctl.store.cluster import DATABASE, PORT, ROLE
-from jobctl.workerproc import linux
 from tests.network import Weather
 from tests.waiting import until
 
@@ -66,9 +65,7 @@ class Cable:
     def __init__(self, number: int) -> None:
         self._device = f"cable{number}"
         self._here, self._there = f"10.78.{number}.1", f"10.78.{number}.2"
-        self._holder = subprocess.Popen(
-            ["unshare", "--net", "sleep", "infinity"], preexec_fn=linux.die_with_parent
-        )
+        self._holder = subprocess.Popen([*MORTAL, "unshare", "--net", "sleep", "infinity"])
         pid = str(self._holder.pid)
         self.inside = ("nsenter", "--target", pid, "--net", "--")
         ours = Path("/proc/self/ns/net").readlink()
