@@ -178,6 +178,11 @@ def _losses(evidence: Evidence, figures: Counter[str]) -> Iterator[str]:
         elif event.op == "healed" and event.facts.get("host"):
             begun, _ = done_to[event.facts["host"]].pop()
             done_to[event.facts["host"]].append((begun, event.at))
+    begun_by = {
+        Token(event.facts["session"], event.facts["token"])
+        for event in evidence.events
+        if event.op == "start"
+    }
     claimed = {
         _token(entry): evidence.read_at - entry.ago
         for entry in evidence.audit
@@ -188,7 +193,13 @@ def _losses(evidence: Evidence, figures: Counter[str]) -> Iterator[str]:
         if entry.op == "attempt" and entry.detail == "lost":
             since = claimed[_token(entry)]
             if not any(begun <= at and since <= healed for begun, healed in faults):
-                yield f"job {entry.job}: {entry.host} lost it, and nothing had been done to it"
+                over = max((healed for _, healed in faults if healed <= since), default=None)
+                last = "before any fault" if over is None else f"{since - over:.2f} s after a fault"
+                ran = "had begun" if _token(entry) in begun_by else "had not begun"
+                yield (
+                    f"job {entry.job}: {entry.host} lost it {at - since:.2f} s after its claim "
+                    f"({last}; its handler {ran}), and nothing had been done to it"
+                )
         elif entry.op == "buried":
             figures["sessions declared dead"] += 1
             if not any(begun <= at <= healed + RECOVERING_SECONDS for begun, healed in faults):
