@@ -363,6 +363,22 @@ class StoreMachine(RuleBasedStateMachine):
         job.cancel = False
         self._queue(job, "")
 
+    @precondition(lambda self: any(job.state == "dead" for job in self.jobs.values()))
+    @rule(chosen=which, twice=st.booleans())
+    def discard(self, chosen: int, twice: bool) -> None:
+        """It is history, its key is free, and what was to go with it goes."""
+        dead = [job_id for job_id, job in self.jobs.items() if job.state == "dead"]
+        job_id = dead[chosen % len(dead)]
+        order = {"ids": [job_id], "actor": "me", "reason": "why", "filter": "{}"}
+        assert self._run("discard_dead", **order) == [(job_id,)]
+        if twice:
+            assert self._run("discard_dead", **order) == []
+        job = self.jobs[job_id]
+        job.state = "discarded"
+        if job.key is not None:
+            del self.keys[job.type, job.key]
+        self._let_down([job_id])
+
     @precondition(lambda self: self._scheduled())
     @rule(chosen=which)
     def hasten(self, chosen: int) -> None:
