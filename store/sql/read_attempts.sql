@@ -16,7 +16,8 @@ SELECT
     error_class,
     error_code,
     error,
-    stack
+    stack,
+    progress
 FROM attempt
 WHERE job_id = %(id)s
 ORDER BY id;

@@ -59,7 +59,7 @@ def test_seen_while_it_runs(hosts: Hosts, jobs: Jobs, tmp_path: Path, database: 
 
 @pytest.mark.parametrize("then", ["raise", "exit", "kill"])
 def test_kept_whatever_ends_the_attempt(
-    hosts: Hosts, jobs: Jobs, tmp_path: Path, then: str
+    hosts: Hosts, jobs: Jobs, tmp_path: Path, database: str, then: str
 ) -> None:
     """Of an attempt that lasted no second: with its record, and with the job over its retries."""
     hosts.start("a", "--slots", "1", app="promises").ready()
@@ -74,6 +74,8 @@ def test_kept_whatever_ends_the_attempt(
     assert _progress(row) == ALL  # the second attempt said nothing
     (attempt,) = jobs.attempts(job)
     assert _progress(attempt) == ALL
+    shown = _command(database, "jobs", "show", str(job))
+    assert "it had come to: counting 1000 of 1000 (100 %)" in shown
 
 
 def test_phases_that_cannot_be_stored(hosts: Hosts, jobs: Jobs) -> None:

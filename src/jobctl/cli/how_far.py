@@ -8,8 +8,9 @@ from typing import Any
 from jobctl.cli.moments import since
 
 
-def words(progress: Any, now: datetime) -> str:
-    """`rendering 47 of 120 (39 %), 3s ago`; of a column that anybody may have written."""
+def words(progress: Any, now: datetime | None = None) -> str:
+    """`rendering 47 of 120 (39 %), 3s ago`; of a column that anybody may have written. Without
+    `now`, not when."""
     if not isinstance(progress, dict):
         return str(progress)
     parts = [str(progress.get("phase", ""))]
@@ -19,6 +20,8 @@ def words(progress: Any, now: datetime) -> str:
     elif total is not None:
         parts.append(f"of {total}")
     said = " ".join(part for part in parts if part)
+    if now is None:
+        return said
     try:
         return f"{said}, {since(now, datetime.fromisoformat(progress['updated_at']))} ago"
     except (KeyError, TypeError, ValueError):

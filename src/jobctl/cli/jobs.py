@@ -257,6 +257,8 @@ def _attempt_lines(attempt: Row) -> list[str]:
         f"attempt {attempt['attempt']}  {attempt['outcome']}{took} on {safe(place)}, {iso(ended)}"
     )
     lines = [paint(title, "bold")]
+    if attempt["progress"] is not None:
+        lines.append(f"  it had come to: {safe(words(attempt['progress']))}")
     error = ": ".join(part for part in (attempt["error_class"], attempt["error"]) if part)
     for text in (error, attempt["exit_reason"], attempt["stack"]):
         if text:
