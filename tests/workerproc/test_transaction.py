@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,12 +13,16 @@ import pytest
 from psycopg.rows import dict_row
 
 from jobctl.store.errors import UnstorableValue
+from jobctl.workerproc.access import Access
 from jobctl.workerproc.cancellation import Cancellation
+from jobctl.workerproc.connections import Connections
 from jobctl.workerproc.errors import LostClaim, SoftTimeout
 from jobctl.workerproc.script import Ask
 from jobctl.workerproc.transaction import JobTransaction
-from tests.attempting import Ground
-from tests.claiming import violations
+from tests.attempting import SESSION, Ground
+from tests.claiming import run, violations
+from tests.databases import SCHEMA
+from tests.proxy import Proxy, Wire
 from tests.waiting import until
 
 
@@ -277,3 +282,53 @@ def test_not_in_a_hook_of_a_cancelled_job(ground: Ground) -> None:
     )
     with pytest.raises(RuntimeError, match="on_cancel"):
         context.transaction().__enter__()
+
+
+@pytest.mark.parametrize("wire", [Wire.DEAF, Wire.BLACK_HOLE])
+def test_nobody_hears_what_came_of_the_commit(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, wire: Wire
+) -> None:
+    """The handler gets an error, and cannot know. The database does, and it is asked: either all of
+    it is there, and the job has succeeded, or none, and the job is still to be ended."""
+    succeed = JobTransaction._succeed
+    claimed = ground.job()
+    fate = {"jobs": [claimed.job_id], "sessions": [SESSION], "tokens": [claimed.token]}
+    with Proxy.to(ground.dsn) as proxy:
+
+        def and_then_silence(self: JobTransaction) -> Any:
+            yield from succeed(self)
+            proxy.wire = wire
+
+        def cut_later() -> None:
+            if wire is Wire.DEAF:
+                until(lambda: _sold_rows(ground) == 1, what="the commit to have arrived")
+            else:
+                time.sleep(0.2)
+            proxy.cut()
+
+        monkeypatch.setattr(JobTransaction, "_succeed", and_then_silence)
+        ground.connections = Connections(Access(proxy.dsn, SCHEMA, "jobctl test:1"))
+        context = ground.context(claimed)
+        cutting = threading.Thread(target=cut_later)
+        with pytest.raises(psycopg.OperationalError), context.transaction() as conn:
+            conn.execute("INSERT INTO sold VALUES (1)")
+            cutting.start()
+        cutting.join()
+        ground.connections.tidy()
+        ground.connections.close()
+    assert not context._said.committed
+    until(
+        lambda: (
+            ground.value("SELECT count(*) FROM pg_locks WHERE relation = 'claim'::regclass") == 0
+        ),
+        what="the server to notice",
+    )
+    ((_, _, locked, outcome, state),) = run(ground.see, "settle_missing", **fate)
+    if wire is Wire.DEAF:
+        assert (locked, outcome, state) == (False, None, "succeeded")
+        assert _sold_rows(ground) == 1
+        assert ground.settle(claimed) == []
+    else:
+        assert (locked, outcome, state) == (True, None, None)
+        assert _sold_rows(ground) == 0
+        assert ground.settle(claimed)
