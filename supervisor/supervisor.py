@@ -13,6 +13,7 @@ PostgreSQL is four tasks with a connection each (`dispatch.py`, `settle.py`, `le
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import sys
 import traceback
@@ -92,6 +93,7 @@ def run(
     0: stopped as asked. 5: so too, but jobs were interrupted (and queued again). 1: a part of it
     failed. 78: a configuration that no restart will mend.
     """
+    faulthandler.enable()  # the watchdog's SIGABRT leaves a stack that says where it was stuck
     everything = all_pools(settings.slots, settings.queues, pools)
     return asyncio.run(_run(settings, dsn, crons, everything, notify or Notify()))
 
@@ -364,6 +366,7 @@ class Supervisor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._service.closing()
         await self._end_session()
         for link in self._links.values():
             await link.close()

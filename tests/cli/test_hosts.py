@@ -14,11 +14,16 @@ import pytest
 
 from jobctl.cli import drain as drain_command
 from jobctl.cli import progress
+from jobctl.cli.endings import Failure
+from jobctl.cli.here import peers_here
 from jobctl.store import reading
 from jobctl.store.reading import Connection
 from jobctl.supervisor.control import ControlServer
+from jobctl.supervisor.settings_sources import load
 from tests.cli.conftest import Cli
+from tests.servers import guarded_folder
 from tests.store.standing import put, put_session
+from tests.users import acting_as, as_root
 from tests.waiting import until
 
 NAMES = ("status", "drain", "undrain", "exit", "reload")
@@ -246,6 +251,24 @@ def test_nobody_is_here(bare_cli: Cli) -> None:
     assert ran.code == 4
     assert "run" in ran.err
     assert "--host" in ran.err
+
+
+@as_root
+def test_the_folder_of_another_user_is_named(bare_cli: Cli) -> None:
+    """Else an operator would believe that nothing runs here."""
+    with guarded_folder() as shared:
+        folder = shared / "jobctl"
+        folder.mkdir(mode=0o700)
+        loaded = load(environ={"JOBCTL_RUNTIME_DIR": str(folder)})
+
+        def ask() -> str:
+            with pytest.raises(Failure) as failure:
+                peers_here(loaded)
+            return str(failure.value)
+
+        assert f"{folder} is another user's: ask as that user, or with sudo" in acting_as(
+            "nobody", ask
+        )
 
 
 def test_drain_there_goes_through_the_database(

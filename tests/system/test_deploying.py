@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.host import PROGRAM, Host, Hosts, Jobs
+from tests.system.host import PROGRAM, Host, Hosts, Jobs, alive
 from tests.system.load import deploy, prepare
 from tests.waiting import until
 
@@ -171,3 +172,14 @@ def test_an_app_that_cannot_be_imported_has_not_started(hosts: Hosts, manager: M
     hosts.start("one", "--slots", "1", app="busy", environ=manager.environ)
     manager.hears("STATUS", "not started: the application busy could not be imported: File")
     assert manager.times("READY") == 0
+
+
+def test_what_the_watchdog_sends_leaves_a_stack(hosts: Hosts, jobs: Jobs) -> None:
+    """SIGABRT: where the supervisor was stuck is in its log, and its slots are gone with it."""
+    one = hosts.start("one", "--slots", "1").ready()
+    pids = list(one.slots().values())
+    one.send(signal.SIGABRT)
+    assert one.process.wait(timeout=60) == -signal.SIGABRT
+    said = one.log.read_text()
+    assert "Fatal Python error: Aborted" in said and "supervisor.py" in said
+    until(lambda: alive(pids) == [], within=30, what="the end of its slots")
