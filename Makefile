@@ -65,6 +65,11 @@ grafana: $(STAMP) ## dashboards and alerts: promtool, a real Prometheus, Grafana
 limits: $(STAMP) ## what limits cost and how well they are kept, in some minutes (ARGS="--json")
 	$(RUN) tests.system.limit_proofs $(ARGS)
 
+pictures: $(STAMP) ## the dashboards as the README shows them, from a run of six minutes (npm, chromium)
+	$(RUN) pip install --quiet --disable-pip-version-check --group pictures
+	cd tests/grafana/pictures && npm install --legacy-peer-deps --no-audit --no-fund --no-package-lock --silent
+	$(RUN) tests.grafana.pictures
+
 bench: $(STAMP) ## measure this machine (ARGS="--jobs 20000 --json")
 	$(VENV)/bin/jobctl bench $(ARGS)
 

@@ -26,8 +26,9 @@ SHARE = 1 / 20
 class Registrar(Protocol):
     """Who keeps the figures."""
 
-    def on_enqueued(self, rows: Iterable[tuple[str, str, int]]) -> None:
-        """So many more jobs of a queue and a type were enqueued; nobody is told of them again."""
+    def on_enqueued(self, rows: Iterable[tuple[str, str, int, bool]]) -> None:
+        """So many more jobs of a queue and a type, which some host has registered or not, were
+        enqueued; nobody is told of them again."""
 
 
 class Census:
@@ -56,6 +57,6 @@ class Census:
             next_to=max(newest, next_to) if complete else next_to,
         )
         if moved:
-            self._registrar.on_enqueued((queue, type_, jobs) for queue, type_, jobs in rows)
+            self._registrar.on_enqueued((row[0], row[1], row[2], row[3]) for row in rows)
         took = (monotonic() - begun) / SHARE
         return max(CENSUS_SECONDS, took) if complete else took

@@ -74,7 +74,7 @@ class Leading:
     def on_tables(self, rows: list[Row]) -> None:
         self._metrics.tables((name, octets, dead) for name, octets, dead in rows)
 
-    def on_enqueued(self, rows: Iterable[tuple[str, str, int]]) -> None:
+    def on_enqueued(self, rows: Iterable[tuple[str, str, int, bool]]) -> None:
         self._metrics.enqueued(rows)
 
     def on_crons(self, late: Mapping[str, float]) -> None:

@@ -222,9 +222,12 @@ class Metrics:
         """The queues from which nothing is claimed."""
         self._fleetwide.paused = frozenset(queues)
 
-    def enqueued(self, rows: Iterable[tuple[str, str, int]]) -> None:
-        """So many more jobs by queue and type; each commit is told once, to one leader."""
-        for queue, job_type, jobs in rows:
+    def enqueued(self, rows: Iterable[tuple[str, str, int, bool]]) -> None:
+        """So many more jobs by queue and type; each commit is told once, to one leader. A type that
+        another host's app has registered has a label here as well."""
+        for queue, job_type, jobs, registered in rows:
+            if registered and len(self._own_queue) < MOST_TYPES:
+                self._own_queue.setdefault(job_type, queue)
             self.of(queue, job_type).enqueued(jobs)
 
     def tables(self, rows: Iterable[tuple[str, int, int]]) -> None:

@@ -30,7 +30,7 @@ ORDINARY = {
     "ask_to_be_cancelled": 0.2,
 }
 #: Types that do, once each act.
-TROUBLE = ("refund", "render_thumbnail", "sync_partner", "transcode", "unheard_of")
+TROUBLE = ("refund", "render_thumbnail", "sync_partner", "transcode")
 
 
 class Rehearsal:
@@ -86,10 +86,12 @@ class Rehearsal:
             (type_, args, delay, jobs),
         )
 
-    def trouble(self) -> None:
-        """One of each."""
+    def trouble(self, *, unknown: bool = True) -> None:
+        """One of each; and `unknown`: one of a type that nobody has code for."""
         for name in TROUBLE:
             self.enqueue(name)
+        if unknown:
+            self.enqueue("unheard_of")
         self.enqueue("move_customers")
         self.enqueue("build_report", 2, '{"seconds": 3}')
         self.enqueue("build_report", 2, '{"seconds": 1}', "30s")

@@ -186,3 +186,13 @@ def test_panels_that_the_runbook_names_exist() -> None:
     assert len(named) > 10
     for name in named:
         assert any(title.startswith(name) for title in titles), name
+
+
+def test_every_dashboard_has_a_small_picture_in_the_readme() -> None:
+    """Made by `make pictures`."""
+    readme = (FOLDER.parent / "README.md").read_text()
+    for name in LOADED:
+        picture = FOLDER / "pictures" / f"{name.removeprefix('jobctl-')}.png"
+        assert picture.read_bytes().startswith(b"\x89PNG"), picture
+        assert picture.stat().st_size < 150_000, picture
+        assert f"(grafana/pictures/{picture.name})" in readme

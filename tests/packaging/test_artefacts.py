@@ -49,6 +49,7 @@ MADE_HERE = shutil.ignore_patterns(
     "*.pyc",
     ".*_cache",
     ".hypothesis",
+    "node_modules",
 )
 
 IMPORT_ALL = """
@@ -94,14 +95,15 @@ def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _product() -> set[str]:
-    """Every file of the import package, by its path in it, links followed."""
+    """Every file of the import package, by its path in it, links followed; the README's pictures
+    are none."""
     source = HERE / "src" / "jobctl"
     found: set[str] = set()
     folders = [source]
     while folders:
         for path in folders.pop().iterdir():
             if path.is_dir():  # also through a link
-                if path.name != "__pycache__":
+                if path.name not in ("__pycache__", "pictures"):
                     folders.append(path)
             elif path.suffix != ".pyc":
                 found.add(path.relative_to(source.parent).as_posix())

@@ -20,8 +20,9 @@ class Told:
     def __init__(self) -> None:
         self.found: Counter[tuple[str, str]] = Counter()
 
-    def on_enqueued(self, rows: Iterable[tuple[str, str, int]]) -> None:
-        for queue, type_, jobs in rows:
+    def on_enqueued(self, rows: Iterable[tuple[str, str, int, bool]]) -> None:
+        for queue, type_, jobs, registered in rows:
+            assert not registered, type_
             self.found[queue, type_] += jobs
 
 

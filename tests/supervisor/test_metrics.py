@@ -272,6 +272,16 @@ def test_what_an_earlier_life_has_left_is_seen_as_an_increase() -> None:
     assert _labels(metrics, "jobctl_poisoned_jobs_total", "job_type") == {"send", "other"}
 
 
+def test_enqueues_of_a_type_of_another_app_have_its_label(metrics: Metrics) -> None:
+    """The leader counts for all hosts; what no host has registered is anybody's invention."""
+    metrics.enqueued([("mail", "send", 3, True), ("web", "theirs", 2, True)])
+    metrics.enqueued([("web", "invented", 5, False), ("web", "theirs", 2, True)])
+    name = "jobctl_jobs_enqueued_total"
+    assert _value(metrics, name, queue="mail", job_type="send") == 3
+    assert _value(metrics, name, queue="web", job_type="theirs") == 4
+    assert _value(metrics, name, queue="web", job_type="other") == 5
+
+
 def test_a_type_learned_at_a_reload_has_its_own_label(metrics: Metrics) -> None:
     """It was "other" while nobody knew it; what was counted stays counted."""
     metrics.of("mail", "new").ended("failed", 1.0)

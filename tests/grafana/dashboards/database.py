@@ -36,8 +36,8 @@ DATABASE = Dashboard(
             "ops",
         ),
         figure(
-            "Oldest transaction",
-            "What is done cannot be cleared away before it ends. More: jobctl doctor",
+            "Oldest open",
+            "The oldest transaction. What is done cannot be cleared away before it ends. More: jobctl doctor",
             "max(jobctl_oldest_transaction_age_seconds{})",
             "s",
             steps=((300, AMBER), (1800, RED)),
@@ -55,8 +55,8 @@ DATABASE = Dashboard(
             "bytes",
         ),
         figure(
-            "Renewals that fail",
-            "Within five minutes. A host that cannot renew its lease kills what it runs.",
+            "Lease errors",
+            "Renewals that failed lately. A host that cannot renew its lease kills what it runs.",
             'sum(increase(jobctl_lease_renewals_total{result=~"failed|refused"}'
             "[$__rate_interval]))",
             steps=((1, AMBER), (5, RED)),
@@ -95,6 +95,7 @@ DATABASE = Dashboard(
                         "(rate(jobctl_sql_seconds_bucket{}[$__rate_interval])))",
                         "{{statement}}",
                     ),
+                    many=True,
                 ),
                 graph(
                     "Statements a second",
@@ -105,6 +106,7 @@ DATABASE = Dashboard(
                         "{{statement}}",
                     ),
                     stacked=True,
+                    many=True,
                 ),
                 graph(
                     "Time in statements",
@@ -115,6 +117,7 @@ DATABASE = Dashboard(
                         "{{statement}}",
                     ),
                     stacked=True,
+                    many=True,
                 ),
                 graph(
                     "Lease renewals",
@@ -141,13 +144,15 @@ DATABASE = Dashboard(
                     "Dead rows",
                     "What vacuum has not removed yet, by table.",
                     "short",
-                    ("max by (table) (jobctl_table_dead_rows{})", "{{table}}"),
+                    ("max by (table) (jobctl_table_dead_rows{}) > 0", "{{table}}"),
+                    many=True,
                 ),
                 graph(
                     "Size",
                     "Of each table, with its indexes.",
                     "bytes",
                     ("max by (table) (jobctl_table_size_bytes{})", "{{table}}"),
+                    many=True,
                     stacked=True,
                 ),
                 graph(

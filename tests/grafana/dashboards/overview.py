@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.grafana.dashboards.panels import AMBER, GREEN, RED, Dashboard, Row, figure, graph
+from tests.grafana.dashboards.panels import (
+    AMBER,
+    GREEN,
+    OUTCOMES,
+    RED,
+    STATES,
+    Dashboard,
+    Row,
+    figure,
+    graph,
+)
 
 #: The promise that the alerts watch: started within 10 s of being due.
 LATE = (
@@ -95,6 +105,7 @@ OVERVIEW = Dashboard(
                         "{{outcome}}",
                     ),
                     stacked=True,
+                    colours=OUTCOMES,
                 ),
             ),
         ),
@@ -131,6 +142,7 @@ OVERVIEW = Dashboard(
                     "short",
                     ("sum by (state) (max by (queue, state) (jobctl_jobs{}))", "{{state}}"),
                     stacked=True,
+                    colours=STATES,
                 ),
             ),
         ),

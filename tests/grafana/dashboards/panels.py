@@ -26,6 +26,16 @@ VARIABLES: Mapping[str, tuple[str, str]] = {
     "pool": ("Pool", 'label_values(jobctl_slots{job=~"$job"}, pool)'),
 }
 GREEN, AMBER, RED = "green", "orange", "red"
+#: How an attempt ended, by what it says about the day.
+OUTCOMES = {
+    "succeeded": "green", "failed": "orange", "timeout": "red", "crashed": "dark-red",
+    "lost": "purple", "snoozed": "blue", "interrupted": "light-blue", "cancelled": "text",
+}  # fmt: skip
+#: Likewise where a job stands.
+STATES = {
+    "running": "green", "queued": "blue", "scheduled": "light-blue", "retrying": "orange",
+    "blocked": "purple", "dead": "red",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,7 @@ class Panel:
     height: int
     defaults: JSON = field(default_factory=dict)
     options: JSON = field(default_factory=dict)
+    colours: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,8 +112,11 @@ def graph(
     stacked: bool = False,
     width: int = 12,
     most: float | None = None,
+    many: bool = False,
+    colours: Mapping[str, str] | None = None,
 ) -> Panel:
-    """Lines over time, `(query, legend)` each; `most` is the end of the axis."""
+    """Lines over time, `(query, legend)` each; `most` is the end of the axis, `many` lines have
+    their legend as a table beside them, `colours` are for lines whose name means good or bad."""
     custom: JSON = {
         "drawStyle": "line", "lineWidth": 1, "fillOpacity": 60 if stacked else 8,
         "showPoints": "never", "spanNulls": False,
@@ -111,15 +125,22 @@ def graph(
     defaults: JSON = {"custom": custom, "min": 0, "color": {"mode": "palette-classic"}}
     if most is not None:
         defaults["max"] = most
+    legend: JSON = {
+        "showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": [],
+    }  # fmt: skip
+    if many:
+        legend |= {
+            "displayMode": "table", "placement": "right", "calcs": ["max"],
+            "sortBy": "Max", "sortDesc": True,
+        }  # fmt: skip
     return Panel(
         "timeseries", title, description, tuple(Query(*one) for one in queries), unit, width, 8,
         defaults,
         {
-            "legend": {
-                "showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": [],
-            },
+            "legend": legend,
             "tooltip": {"mode": "multi", "sort": "desc"},
         },
+        colours or {},
     )  # fmt: skip
 
 
@@ -203,6 +224,13 @@ def _panel(panel: Panel, number: int, place: JSON, names: Sequence[str]) -> JSON
         }
         for index, query in enumerate(panel.queries)
     ]  # fmt: skip
+    overrides = [
+        {
+            "matcher": {"id": "byName", "options": name},
+            "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}],
+        }
+        for name, colour in panel.colours.items()
+    ]
     return {
         "id": number,
         "type": panel.kind,
@@ -210,7 +238,10 @@ def _panel(panel: Panel, number: int, place: JSON, names: Sequence[str]) -> JSON
         "description": panel.description,
         "datasource": SOURCE,
         "gridPos": place,
-        "fieldConfig": {"defaults": {"unit": panel.unit, **panel.defaults}, "overrides": []},
+        "fieldConfig": {
+            "defaults": {"unit": panel.unit, **panel.defaults},
+            "overrides": overrides,
+        },
         "options": panel.options,
         "targets": targets,
     }

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from tests.grafana.dashboards.overview import LATE
-from tests.grafana.dashboards.panels import AMBER, GREEN, RED, Dashboard, Row, figure, graph
+from tests.grafana.dashboards.panels import (
+    AMBER,
+    GREEN,
+    OUTCOMES,
+    RED,
+    STATES,
+    Dashboard,
+    Row,
+    figure,
+    graph,
+)
 
 
 def _of_state(state: str) -> str:
@@ -60,6 +70,7 @@ QUEUES = Dashboard(
                     "short",
                     ("sum by (state) (max by (queue, state) (jobctl_jobs{}))", "{{state}}"),
                     stacked=True,
+                    colours=STATES,
                 ),
                 graph(
                     "Oldest due job by queue",
@@ -134,6 +145,7 @@ QUEUES = Dashboard(
                         "{{outcome}}",
                     ),
                     stacked=True,
+                    colours=OUTCOMES,
                 ),
                 graph(
                     "Failing attempts",
