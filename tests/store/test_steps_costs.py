@@ -42,6 +42,8 @@ def release(host: Connection, producer: Connection, pages: Pages) -> float:
 def test_a_release_costs_the_same_whatever_waits(database: str, analysed: bool) -> None:
     """Twenty thousand others wait, and plans are those of empty tables, or of now."""
     with connect(database) as host, connect(database, {}) as producer:
+        if host.info.server_version < 150_000:
+            pytest.skip("PostgreSQL 14 cannot be told to count at once")
         register(host, SESSION, lease=3600.0)
         producer.execute("ANALYZE blocked, job_edge, job, ready, history")
         pages = Pages(host, producer)
