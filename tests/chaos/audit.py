@@ -7,6 +7,7 @@ a claim's row is locked by whoever ends it.
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import NamedTuple
 
 import psycopg
@@ -100,16 +101,23 @@ def install(dsn: str) -> None:
         connection.execute(INSTALL)
 
 
-def entries(connection: psycopg.Connection) -> list[Entry]:
+def entries(connection: psycopg.Connection) -> tuple[float, list[Entry]]:
+    """And the moment on this host's monotonic clock from which `ago` counts: both clocks are read
+    in one short breath, because to read all the entries takes a busy machine a second."""
+    before = monotonic()
+    now = connection.execute("SELECT clock_timestamp()").fetchall()[0][0]
+    read_at = (before + monotonic()) / 2
     with connection.cursor(row_factory=class_row(Entry)) as cursor:
-        return cursor.execute(
+        found = cursor.execute(
             """
             SELECT a.xid::text::bigint AS xid, a.op, a.job, a.session, a.token, a.detail, h.host,
-                   extract(epoch FROM clock_timestamp() - a.at)::float8 AS ago
+                   extract(epoch FROM %(now)s - a.at)::float8 AS ago
             FROM chaos.audit a LEFT JOIN chaos.host h USING (session)
             ORDER BY a.id
-            """
+            """,
+            {"now": now},
         ).fetchall()
+    return read_at, found
 
 
 def standings(connection: psycopg.Connection) -> list[Standing]:

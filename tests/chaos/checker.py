@@ -27,6 +27,9 @@ WAKING_SECONDS = 2.0
 #: How long a host that something was done to may still be without its lease afterwards: an answer
 #: that never comes is waited for, and so is the next connection.
 RECOVERING_SECONDS = 30.0
+#: A claim that was on its way when its host was killed is carried out a moment later, perhaps after
+#: the host has been started again.
+LATE_SECONDS = 0.5
 ENDED = ("succeeded", "cancelled", "dead")
 
 
@@ -192,7 +195,7 @@ def _losses(evidence: Evidence, figures: Counter[str]) -> Iterator[str]:
         at, faults = evidence.read_at - entry.ago, done_to[entry.host or "?"]
         if entry.op == "attempt" and entry.detail == "lost":
             since = claimed[_token(entry)]
-            if not any(begun <= at and since <= healed for begun, healed in faults):
+            if not any(begun <= at and since <= healed + LATE_SECONDS for begun, healed in faults):
                 over = max((healed for _, healed in faults if healed <= since), default=None)
                 last = "before any fault" if over is None else f"{since - over:.2f} s after a fault"
                 ran = "had begun" if _token(entry) in begun_by else "had not begun"

@@ -91,13 +91,13 @@ def _storm(
         with suppress(AssertionError):  # the checker says which
             until(lambda: not audit.unfinished(connection), within=plan.longest(), what="all work")
         took = time.monotonic() - calm_at
-        entries = audit.entries(connection)
+        read_at, entries = audit.entries(connection)
         evidence = Evidence(
             read(folder),
             entries,
             audit.standings(connection),
             audit.misplaced(connection),
-            time.monotonic(),
+            read_at,
         )
     verdict = check(evidence)
     verdict.violations += died
