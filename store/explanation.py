@@ -10,43 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
-from enum import StrEnum
 
 from jobctl.store import standing
+from jobctl.store.causes import Answer, Cause, are, error_of, many, names, when
+from jobctl.store.holdups import of_limit, of_parents
 from jobctl.store.reading import Connection, Row
-from jobctl.store.spoken import coarse, iso
-from jobctl.store.standing import MOST_AHEAD, Standing
+from jobctl.store.spoken import coarse
+from jobctl.store.standing import Standing
 from jobctl.store.states import State
 
 #: Free slots, nothing ahead, and still not claimed after this: something is wrong.
 LONG_NEXT = 30.0
-
-
-class Cause(StrEnum):
-    """The word for it; programs branch on it."""
-
-    SCHEDULED = "scheduled"
-    RETRYING = "retrying"
-    BLOCKED = "blocked"
-    LIMIT = "limit"
-    QUEUE_PAUSED = "queue_paused"
-    NO_HOST = "no_host"
-    QUEUE_UNSERVED = "queue_unserved"
-    HOSTS_NOT_READY = "hosts_not_ready"
-    TYPE_UNKNOWN = "type_unknown"
-    VERSION_UNKNOWN = "version_unknown"
-    HOSTS_DRAINING = "hosts_draining"
-    SLOTS_BUSY = "slots_busy"
-    WAITS_ITS_TURN = "waits_its_turn"
-    NEXT = "next"
-    RUNNING = "running"
-    CANCEL_REQUESTED = "cancel_requested"
-    HOST_SILENT = "host_silent"
-    STUCK = "stuck"
-    DEAD = "dead"
-    FINISHED = "finished"
-    MISPLACED = "misplaced"
 
 
 @dataclass(frozen=True)
@@ -76,27 +50,24 @@ def explain(connection: Connection, job_id: int) -> Explanation | None:
     return Explanation(job_id, job["type"], job["state"], cause, because, advice, also)
 
 
-_Answer = tuple[Cause, str, str]
-
-
-def _of_state(facts: Standing) -> _Answer:
+def _of_state(facts: Standing) -> Answer:
     job = facts.job
     match job["state"]:
         case State.SCHEDULED:
             return _later(facts, Cause.SCHEDULED, "its time comes")
         case State.RETRYING:
-            error = _error_of(job)
+            error = error_of(job)
             tried = f"attempt {job['attempt']} of {job['max_attempts']} failed ({error}) and"
             return _later(facts, Cause.RETRYING, f"{tried} the next one comes")
         case State.BLOCKED if facts.place["limit_key"]:
-            return _of_limit(facts, facts.place["limit_key"])
+            return of_limit(facts, facts.place["limit_key"])
         case State.BLOCKED if job["waits_for"]:
-            return _of_parents(facts)
+            return of_parents(facts)
         case State.BLOCKED:
             return (
                 Cause.BLOCKED,
                 f"it waits for {facts.place['blocked_reason']} since "
-                f"{_when(facts, facts.place['blocked_at'])}",
+                f"{when(facts, facts.place['blocked_at'])}",
                 "see what it waits for; when that is over it is queued by itself",
             )
         case State.QUEUED:
@@ -107,7 +78,7 @@ def _of_state(facts: Standing) -> _Answer:
             return (
                 Cause.DEAD,
                 f"attempt {job['attempt']} of {job['max_attempts']} was its last "
-                f"({_error_of(job)}), and it is dead since {_when(facts, job['dead_since'])}",
+                f"({error_of(job)}), and it is dead since {when(facts, job['dead_since'])}",
                 f"mend the cause, then jobctl dead replay {job['id']}; its attempts: "
                 f"jobctl jobs show {job['id']}",
             )
@@ -118,48 +89,8 @@ def _of_state(facts: Standing) -> _Answer:
                 "jobctl doctor, and report it",
             )
         case _:
-            ended = _when(facts, job["finished_at"])
+            ended = when(facts, job["finished_at"])
             return (Cause.FINISHED, f"it has {_ENDED[job['state']]} {ended}", "nothing")
-
-
-def _of_limit(facts: Standing, key: str) -> _Answer:
-    ahead = facts.place["waiting_ahead"]
-    turn = f"{ahead} jobs wait before it" if ahead else "it is the next"
-    limit = facts.limit
-    if limit is None:
-        return (
-            Cause.LIMIT,
-            f"its limit {key} is about to be looked at",
-            "ask again in a moment; if it stays so, no supervisor works: jobctl hosts",
-        )
-    most = limit.max_running if limit.braked_to is None else limit.braked_to
-    held = ", ".join(f"#{one.job_id}" for one in facts.holders)
-    if limit.held_until is not None:
-        why = f"a job of limit {key} was told to come back later, and nobody of it starts before "
-        why += _when(facts, limit.held_until)
-        advice = f"wait, or jobctl limits release {key}"
-    elif most is not None and limit.held >= most:
-        braked = (
-            ""
-            if limit.braked_to is None
-            else f" (the brake has taken {limit.max_running} to {most})"
-        )
-        why = f"all {most} places of limit {key} are held{braked}" + (
-            f", by {held}" if held else ""
-        )
-        advice = f"wait for them, or jobctl limits set {key} N"
-    else:
-        why = (
-            f"limit {key} lets jobs start at {limit.rate:g} a second"
-            if limit.rate
-            else (f"limit {key} has room for it, and it is about to be let in")
-        )
-        advice = (
-            f"wait, or jobctl limits set {key} --rate N/s"
-            if limit.rate
-            else "ask again in a moment"
-        )
-    return Cause.LIMIT, f"{why}; {turn}", advice
 
 
 _ENDED = {
@@ -168,45 +99,28 @@ _ENDED = {
 }  # fmt: skip
 
 
-def _of_parents(facts: Standing) -> _Answer:
-    job, since = facts.job, _when(facts, facts.place["blocked_at"])
-    drawn = f"jobctl jobs show {job['id']} draws what it comes after"
-    if job["stuck"]:
-        return (
-            Cause.BLOCKED,
-            f"{job['stuck_because']}; it is held since {since}",
-            f"{drawn}; replay that one if it is dead (jobctl dead replay), or cancel this one",
-        )
-    return (
-        Cause.BLOCKED,
-        f"it comes after {_many(job['waits_for'])} that {_have(job['waits_for'])} not succeeded "
-        f"yet, since {since}",
-        f"{drawn}; when the last of them has succeeded it is queued by itself",
-    )
-
-
-def _later(facts: Standing, cause: Cause, what: str) -> _Answer:
+def _later(facts: Standing, cause: Cause, what: str) -> Answer:
     job = facts.job
     if job["run_at"] <= facts.now:
         return (
             cause,
-            f"{what} now: it was due {_when(facts, job['run_at'])} and is about to be queued",
+            f"{what} now: it was due {when(facts, job['run_at'])} and is about to be queued",
             "ask again in a moment; if it stays so, no supervisor works: jobctl hosts",
         )
     return (
         cause,
-        f"{what} {_when(facts, job['run_at'])}",
+        f"{what} {when(facts, job['run_at'])}",
         f"wait, or run it now: jobctl jobs retry {job['id']}",
     )
 
 
-def _of_hosts(facts: Standing) -> _Answer | None:
+def _of_hosts(facts: Standing) -> Answer | None:
     """What keeps every host from taking it."""
     job, queue, type_ = facts.job, facts.job["queue"], facts.job["type"]
     if job["cancel_requested_at"] is not None:
         return (
             Cause.CANCEL_REQUESTED,
-            f"it was cancelled {_when(facts, job['cancel_requested_at'])}; its type's on_cancel "
+            f"it was cancelled {when(facts, job['cancel_requested_at'])}; its type's on_cancel "
             "hook is all that is left to run, and waits for a slot",
             "nothing: then it is cancelled. If it stays, see jobctl status",
         )
@@ -215,11 +129,11 @@ def _of_hosts(facts: Standing) -> _Answer | None:
         return (
             Cause.QUEUE_PAUSED,
             f"the queue {queue} was paused by {facts.pause.by or 'somebody'} "
-            f"{_when(facts, facts.pause.since)}{why}",
+            f"{when(facts, facts.pause.since)}{why}",
             f"jobctl queues resume {queue}",
         )
     if not facts.hosts:
-        silent = f"; {_names(facts.silent)} went silent" if facts.silent else ""
+        silent = f"; {names(facts.silent)} went silent" if facts.silent else ""
         return (
             Cause.NO_HOST,
             f"no supervisor is running{silent}",
@@ -258,21 +172,21 @@ def _of_hosts(facts: Standing) -> _Answer | None:
     if not able:
         return (
             Cause.HOSTS_DRAINING,
-            f"all hosts that could run it drain: {_names(knowing)}",
+            f"all hosts that could run it drain: {names(knowing)}",
             "jobctl undrain --all, or wait for the deploy to end",
         )
     return None
 
 
-def _not_ready(hosts: list[Row]) -> _Answer:
+def _not_ready(hosts: list[Row]) -> Answer:
     return (
         Cause.HOSTS_NOT_READY,
-        f"the hosts that could run it have no slot that is ready: {_names(hosts)}",
+        f"the hosts that could run it have no slot that is ready: {names(hosts)}",
         "their logs say why: the app cannot be imported, or takes long",
     )
 
 
-def _of_turn(facts: Standing) -> _Answer:
+def _of_turn(facts: Standing) -> Answer:
     """Somebody can run it: what is before it?"""
     job = facts.job
     able = [
@@ -308,19 +222,19 @@ def _before(facts: Standing) -> str:
     ahead, above = facts.place["ahead"], facts.place["above"]
     words = []
     if ahead:
-        words.append(f"{_many(ahead)} of its priority {_are(ahead)} before it")
+        words.append(f"{many(ahead)} of its priority {are(ahead)} before it")
     if above:
-        words.append(f"{_many(above)} of higher priority")
+        words.append(f"{many(above)} of higher priority")
     return f"{' and '.join(words)} in the queue {facts.job['queue']}" if words else ""
 
 
-def _of_run(facts: Standing) -> _Answer:
+def _of_run(facts: Standing) -> Answer:
     job, claim = facts.job, facts.place
     host = claim.get("host") or "a host that is gone"
     if job["stuck"]:
         return (
             Cause.STUCK,
-            f"it was claimed by {host} {_when(facts, claim['claimed_at'])}, and "
+            f"it was claimed by {host} {when(facts, claim['claimed_at'])}, and "
             f"{job['stuck_because']}",
             "the leader gives it to others within moments; if not: jobctl doctor",
         )
@@ -328,9 +242,9 @@ def _of_run(facts: Standing) -> _Answer:
         return (
             Cause.CANCEL_REQUESTED,
             f"it runs on {job['locked_by']}, and was asked to stop "
-            f"{_when(facts, job['cancel_requested_at'])}",
+            f"{when(facts, job['cancel_requested_at'])}",
             "its handler stops at its next safe point, or is killed at its deadline "
-            f"{_when(facts, claim['deadline_at'])}",
+            f"{when(facts, claim['deadline_at'])}",
         )
     silent = (facts.now - claim["renewed_at"]).total_seconds()
     lease = (claim["expires_at"] - claim["renewed_at"]).total_seconds()
@@ -338,41 +252,12 @@ def _of_run(facts: Standing) -> _Answer:
         return (
             Cause.HOST_SILENT,
             f"it was claimed by {host}, which has not been heard of for {coarse(silent)}",
-            f"its lease ends {_when(facts, claim['expires_at'])}; then others run the job. See to "
+            f"its lease ends {when(facts, claim['expires_at'])}; then others run the job. See to "
             "the host",
         )
     begun = claim["started_at"] or claim["claimed_at"]
     return (
         Cause.RUNNING,
-        f"it runs on {job['locked_by']} since {_when(facts, begun)}",
-        f"wait: it is killed at the latest {_when(facts, claim['deadline_at'])}",
+        f"it runs on {job['locked_by']} since {when(facts, begun)}",
+        f"wait: it is killed at the latest {when(facts, claim['deadline_at'])}",
     )
-
-
-def _when(facts: Standing, moment: datetime) -> str:
-    seconds = (moment - facts.now).total_seconds()
-    near = f"in {coarse(seconds)}" if seconds > 0 else f"{coarse(-seconds)} ago"
-    return f"{near} ({iso(moment.replace(microsecond=0))})"
-
-
-def _error_of(job: Row) -> str:
-    first = (job["last_error"] or "").strip().split("\n", 1)[0]
-    return ": ".join(part for part in (job["failure_class"], first) if part) or "no error is known"
-
-
-def _many(jobs: int) -> str:
-    if jobs > MOST_AHEAD:
-        return f"more than {MOST_AHEAD} jobs"
-    return "1 job" if jobs == 1 else f"{jobs} jobs"
-
-
-def _have(many: int) -> str:
-    return "has" if many == 1 else "have"
-
-
-def _are(many: int) -> str:
-    return "is" if many == 1 else "are"
-
-
-def _names(hosts: list[Row]) -> str:
-    return ", ".join(sorted({row["host"] for row in hosts}))

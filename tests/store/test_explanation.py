@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from jobctl.store import explanation, queues, reading
-from jobctl.store.explanation import Cause, Explanation
+from jobctl.store.causes import Cause
+from jobctl.store.explanation import Explanation
 from jobctl.store.operating import Order
 from jobctl.store.reading import Connection
 from tests.store.standing import put, put_session
