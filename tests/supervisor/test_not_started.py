@@ -16,6 +16,7 @@ from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
 from jobctl.supervisor.dispatch import Dispatcher
 from jobctl.supervisor.outcomes import UNREGISTERED, Failed, HandedBack, Unrunnable
+from jobctl.supervisor.pool_spec import all_pools
 from jobctl.supervisor.slot import Running
 from tests.store.standing import put
 
@@ -23,7 +24,7 @@ from tests.store.standing import put
 class Slot:
     """Takes nothing, as one that has just died; or, once `alive`, whatever it is given."""
 
-    generation, number = 1, 1
+    generation, number, pool = 1, 1, "default"
 
     def __init__(self, hands: Hands) -> None:
         self._hands = hands
@@ -42,7 +43,7 @@ class Hands:
         self.given: list[Claimed] = []
         self.returned: list[Claimed] = []
 
-    def idle_slots(self) -> list[Slot]:
+    def idle_slots(self, pool: str) -> list[Slot]:
         return [Slot(self)] * 3
 
     def may_claim(self) -> bool:
@@ -83,7 +84,8 @@ def play(database: str, ack: str, story: Story, **settings: str) -> None:
             "claim", where, {**DISPATCH_SETTINGS, **settings}, lambda *_: None, lambda *_: None,
             patience_of(60),
         )  # fmt: skip
-        dispatcher = Dispatcher(link, hands, code, None, 0)  # type: ignore[arg-type]  # Slot
+        pools = all_pools(1, None, ())
+        dispatcher = Dispatcher(link, hands, code, pools, 0)  # type: ignore[arg-type]  # Slot
         dispatcher.session_id, dispatcher.backstop = 1, 60.0
         running = asyncio.create_task(dispatcher.run())
         try:

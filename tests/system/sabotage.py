@@ -166,11 +166,12 @@ def _early_mark() -> None:
     from jobctl.supervisor.dispatch import Dispatcher
 
     async def forget(self: Any) -> None:
-        for one in self._unmarked:
-            one.marked = True
-        self._reserve.extend(self._unmarked)
-        self._unmarked = []
-        self._feed_idle()
+        for pool in self._pools.values():
+            for one in pool.unmarked:
+                one.marked = True
+            pool.reserve.extend(pool.unmarked)
+            pool.unmarked = []
+            self._feed_idle(pool)
 
     Dispatcher._mark = forget  # type: ignore[method-assign]
 

@@ -172,6 +172,20 @@ def test_c_code_never_asks(hosts: Hosts, jobs: Jobs) -> None:
     jobs.nothing_is_misplaced()
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_how_far_it_had_come_is_on_record(hosts: Hosts, jobs: Jobs, force: bool) -> None:
+    """What it said last of itself, with the job and with the attempt, also where it was killed."""
+    hosts.start("one", "--slots", "1", app="cancels").ready()
+    if not force:
+        (hosts.folder / "stepwise.ask").touch()
+    job = begun(hosts, jobs, "stepwise")
+    cancel(jobs, job, force_after=0.0 if force else None)
+    row = jobs.wait(job, "cancelled", within=30)
+    (attempt,) = jobs.attempts(job)
+    for progress in (row["progress"], attempt["progress"]):
+        assert (progress["phase"], progress["done"], progress["total"]) == ("packing", 3, 10)
+
+
 @pytest.mark.parametrize("without", [None, pytest.param("commit point", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("type_", ["commit", "commit_async"])
 def test_after_its_commit_point(hosts: Hosts, jobs: Jobs, type_: str, without: str | None) -> None:
@@ -195,9 +209,10 @@ def test_after_its_commit_point(hosts: Hosts, jobs: Jobs, type_: str, without: s
 @pytest.mark.parametrize("type_", ["commit", "commit_async"])
 def test_before_its_commit_point(hosts: Hosts, jobs: Jobs, type_: str) -> None:
     """It never gets there."""
-    hosts.start("one", "--slots", "1", app="cancels").ready()
+    host = hosts.start("one", "--slots", "1", app="cancels").ready()
     job = begun(hosts, jobs, type_)
     cancel(jobs, job)
+    until(lambda: host.said("cancel_asked"), within=30, what="the supervisor to hear of it")
     if type_ == "commit":
         (hosts.folder / "commit.commit").touch()
     jobs.wait(job, "cancelled")

@@ -217,3 +217,14 @@ def brief(ctx: jobctl.Context, ms: int) -> str:
 async def brief_async(ctx: jobctl.Context, ms: int) -> str:
     await asyncio.sleep(ms / 1000)
     return "done"
+
+
+@jobctl.job
+def stepwise(ctx: jobctl.Context, name: str) -> None:
+    """Says how far it is, and asks only if NAME.ask is there."""
+    ctx.progress("packing", done=3, total=10)
+    leave_a_mark(name, ctx)
+    while True:
+        if (FOLDER / f"{name}.ask").exists():
+            ctx.check()
+        time.sleep(0.01)
