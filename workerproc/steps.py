@@ -25,11 +25,12 @@ _ADVICE = (
 class Steps:
     """The next steps of one attempt, in the order in which they were enqueued."""
 
-    __slots__ = ("_items", "_job_id", "_lock", "_over", "_size")
+    __slots__ = ("_items", "_job_id", "_lock", "_over", "_positions", "_size")
 
     def __init__(self, job_id: int) -> None:
         self._job_id = job_id
         self._items: list[NewJob] = []
+        self._positions: dict[int, int] = {}  # of each, by identity
         self._size = 0
         self._over: str | None = None
         self._lock = Lock()
@@ -47,19 +48,23 @@ class Steps:
     def _add(self, items: Sequence[NewJob]) -> list[NewJob]:
         if self._over is not None:
             raise RuntimeError(f"nothing was enqueued: {self._over}")
-        every = [*self._items, *items]
-        if len(every) > MOST_STEPS:
+        already = len(self._items)
+        if already + len(items) > MOST_STEPS:
             raise InvalidJob(
-                f"this job enqueues {len(every)} jobs, more than {MOST_STEPS}: {_ADVICE}"
+                f"this job enqueues {already + len(items)} jobs, more than {MOST_STEPS}: {_ADVICE}"
             )
-        if any(one.after for one in items):
-            self._written(every)
+        positions = {**self._positions}
+        for at, one in enumerate(items, start=already):
+            if one.after:  # refuses what does not stand before it; the ids are anybody's
+                Chunk([one], positions, at, self._job_id).text(range(1, at + 1))
+            positions.setdefault(id(one), at)
         size = self._size + sum(len(one.text) + 24 * len(one.after) + 40 for one in items)
         if size > MOST_STEPS_BYTES:
             raise InvalidJob(
                 f"what this job enqueues is {size} bytes, more than {MOST_STEPS_BYTES}: {_ADVICE}"
             )
-        self._items, self._size = every, size
+        self._items += items
+        self._positions, self._size = positions, size
         return list(items)
 
     @property
@@ -69,16 +74,12 @@ class Steps:
 
     def text(self) -> str | None:
         """The JSON array as `enqueue_many` takes it; None if there are none."""
-        return self._written(self._items) if self._items else None
+        if not self._items:
+            return None
+        return Chunk(self._items, self._positions, mine=self._job_id).text()
 
     def end(self, why: str) -> str | None:
         """As `text`; and whoever comes later is refused, with this sentence."""
         with self._lock:
             self._over = why
             return self.text()
-
-    def _written(self, items: Sequence[NewJob]) -> str:
-        positions: dict[int, int] = {}
-        for at, one in enumerate(items):
-            positions.setdefault(id(one), at)
-        return Chunk(items, positions, mine=self._job_id).text()

@@ -350,3 +350,34 @@ def test_a_chain_on_an_async_connection(database: str, store: Connection) -> Non
     assert states(store) == {a: "queued", b: "blocked"}
     end(store, take(store, a), DEAD)
     assert states(store)[b] == "cancelled"
+
+
+def test_keys_that_run_out_while_one_waits_for_them_are_parents(
+    database: str, store: Connection
+) -> None:
+    """Somebody was quicker to take the keys, and they were over at once: it is our turn after all,
+    for those items alone, and everything still comes after what it was to come after."""
+    made: list[int] = []
+    with psycopg.connect(database) as somebody, connect(database) as other:
+        somebody.execute(
+            "INSERT INTO jobctl.job_key (type, key, job_id, until)"
+            " SELECT 't', k, 999999, now() - interval '1 h' FROM unnest(ARRAY['k', 'l']) AS k"
+        )
+        jobs: list[dict[str, Any]] = [
+            {"type": "plain"},
+            {"key": "k"},
+            {"key": "l", "after": [{"item": 2}]},
+            {"after": [{"item": 1}, {"item": 2}, {"item": 3}]},
+        ]
+        late = threading.Thread(target=lambda: made.extend(enqueue(other, *jobs)))
+        late.start()
+        with connect(database, {}) as observer:
+            until(lambda: _waits_for_a_lock(observer), what="the enqueue to wait")
+        somebody.commit()
+        late.join()
+    plain, k, el, last = made
+    assert states(store) == {plain: "queued", k: "queued", el: "blocked", last: "blocked"}
+    edges = store.execute("SELECT parent, child FROM edges ORDER BY child, parent").fetchall()
+    assert edges == sorted(
+        [(k, el), (plain, last), (k, last), (el, last)], key=lambda e: (e[1], e[0])
+    )
