@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import click
@@ -41,6 +42,8 @@ def bench(loaded: Loaded, jobs: int, slots: int, old_snapshot: bool, as_json: bo
     """
     from jobctl.bench import bench as benchmark  # costs more than the other commands need
 
+    # Its servers and supervisors are sessions of their own: whoever ends it must let it end them.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         result = benchmark.run(
             benchmark.Options(jobs, slots, find_dsn(loaded.settings), old_snapshot), say
