@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, monotonic_ns
@@ -23,6 +24,7 @@ from jobctl.workerproc.effect import Effect, Mode, Reconcile
 from jobctl.workerproc.lending import Lending
 from jobctl.workerproc.page import Page
 from jobctl.workerproc.progress import Number, read, record
+from jobctl.workerproc.publication import Publication
 from jobctl.workerproc.said import Said
 from jobctl.workerproc.steps import Steps
 from jobctl.workerproc.transaction import JobTransaction
@@ -189,6 +191,16 @@ class Context:
         Raises LostClaim before the commit when another attempt counts now; nothing stays then.
         """
         return JobTransaction(self)
+
+    def publish(self, folder: str | os.PathLike[str], keep: int = 1) -> Publication:
+        """`with ctx.publish("/srv/reports/2026-11") as new:` and write below `new.path`.
+
+        When the block ends, `folder/current` points to it, whole and on the disk; before that, and
+        if it ends badly, to what was there before (`jobctl.published(folder)`). A second run
+        replaces nothing half-way. `keep`: versions that are left for those who still read them.
+        Raises LostClaim when another attempt counts now, and OSError.
+        """
+        return Publication(self, folder, keep)
 
     def connection(self) -> Lending:
         """`with ctx.connection() as conn:` lends an autocommit connection to jobctl's database.

@@ -37,6 +37,7 @@ from jobctl.workerproc.errors import (
     SoftTimeout,
 )
 from jobctl.workerproc.job import Job, job
+from jobctl.workerproc.publication import published
 from jobctl.workerproc.records import LogHandler
 from jobctl.workerproc.retry import Backoff, Retry
 
@@ -82,6 +83,7 @@ __all__ = [
     "enqueue_many",
     "get",
     "job",
+    "published",
     "replay",
     "wait",
 ]
