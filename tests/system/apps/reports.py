@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from promises import step
+from promises import step  # type: ignore[import-not-found]  # a neighbour on PYTHONPATH
 
 import jobctl
 from jobctl import Retry
