@@ -10,14 +10,22 @@ Nobody can act outside and write it down in one step, so one of two bad outcomes
 With `conn=` what is done is that connection's own transaction, and neither can happen. Every write
 is fenced by the token of the claim: an attempt that is not the job's any more cannot act on the
 word of this table.
+
+What has been done is the one thing that failing cannot take back: while PostgreSQL is away, whoever
+says so waits for it, until the deadline.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Generator
+import math
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+
+import psycopg
 
 from jobctl.store.callers import kind_of
 from jobctl.store.errors import UnstorableValue
@@ -31,6 +39,9 @@ if TYPE_CHECKING:
 
 #: How long a job sleeps whose effect is being done by another job at this moment.
 BUSY_SECONDS: Final = 5.0
+#: How long it waits at first, and at most, before it asks a PostgreSQL again that was away.
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 1.0
 KEY_LENGTH: Final = 500
 KEY_BYTES: Final = 1500
 
@@ -84,6 +95,7 @@ class Effect:
         """It has been done, and this is what came of it: small JSON for later attempts.
 
         Written when this returns; on an async connection, when it was awaited, or the block ends.
+        That waits while PostgreSQL is away; not with `conn=`, whose transaction is gone then.
         Raises LostClaim when another attempt counts now, and UnstorableValue for a value that JSON
         cannot hold: then it is recorded as done, without the value.
         """
@@ -203,11 +215,44 @@ class Effect:
                 self._lost()
 
     def _write(self) -> None:
-        self._ask(self._finish())
+        what, pauses = self._to_write, self._pauses()
+        while True:
+            try:
+                return self._ask(self._finish())
+            except psycopg.OperationalError as error:
+                time.sleep(self._pause(pauses, error))
+                self._to_write = what  # twice is as good as once: the claim's token guards it
 
     async def _awrite(self) -> None:
-        if self._to_write is not None:
-            await self._aask(self._finish())
+        what, pauses = self._to_write, self._pauses()
+        while self._to_write is not None:
+            try:
+                await self._aask(self._finish())
+            except psycopg.OperationalError as error:
+                await asyncio.sleep(self._pause(pauses, error))
+                self._to_write = what
+
+    def _pauses(self) -> Iterator[float]:
+        """How long to wait before each new try; they end with the attempt's time."""
+        context = self._context
+        if self._conn is not None or math.isinf(context.deadline):
+            return  # its transaction is gone; or nobody would end the waiting
+        pause = FIRST_PAUSE
+        context.log.warning(
+            "PostgreSQL is away; what became of %r is said when it is back", self.key
+        )
+        while (remains := context.deadline - time.monotonic()) > 0:
+            yield min(pause, remains)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _pause(self, pauses: Iterator[float], error: psycopg.OperationalError) -> float:
+        """The next one; raises the error if there is none."""
+        if isinstance(error, psycopg.errors.QueryCanceled):  # by the deadline, or a person
+            raise error
+        pause = next(pauses, None)
+        if pause is None:
+            raise error
+        return pause
 
     def _ask(self, asked: Script[None]) -> None:
         if self._conn is not None:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from jobctl.store.errors import UnstorableValue
+from jobctl.workerproc.access import Access
+from jobctl.workerproc.connections import Connections
 from jobctl.workerproc.context import Context
 from jobctl.workerproc.effect import Effect
 from jobctl.workerproc.errors import LostClaim, Snooze
 from tests.attempting import Ground
 from tests.claiming import run
+from tests.databases import SCHEMA
 from tests.waiting import until
 
 KEY = "invoice-email:1842"
@@ -341,6 +348,101 @@ def test_on_a_connection_with_another_search_path_and_rows(ground: Ground) -> No
             effect.done([1])
         with ground.context(ground.job()).effect(KEY, conn=conn) as effect:
             assert effect.value == [1]
+
+
+# While PostgreSQL is away ------------------------------------------------------------------------
+
+
+class _Way:
+    """A slot's way to PostgreSQL, which can be closed: a link to the folder of its socket."""
+
+    def __init__(self, ground: Ground, link: Path) -> None:
+        self._ground, self._link = ground, link
+        self._folder = str(conninfo_to_dict(ground.dsn)["host"])
+        dsn = make_conninfo(ground.dsn, host=str(link))
+        self.connections = Connections(Access(dsn, SCHEMA, "jobctl away:1"))
+        self.open()
+
+    def open(self) -> None:
+        self._link.symlink_to(self._folder)
+
+    def close(self) -> None:
+        self._link.unlink()
+        self._ground.see.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name LIKE 'jobctl away:1%'"
+        )
+
+    @contextmanager
+    def opened_after(self, seconds: float) -> Iterator[None]:
+        opener = threading.Timer(seconds, self.open)
+        opener.start()
+        try:
+            yield
+        finally:
+            opener.join()
+
+
+@pytest.fixture
+def way(ground: Ground, tmp_path: Path) -> Iterator[_Way]:
+    """What `ground` goes by in this test."""
+    way = _Way(ground, tmp_path / "pg")
+    ground.connections, own = way.connections, ground.connections
+    yield way
+    ground.connections = own
+    way.connections.close()
+
+
+def test_done_while_postgresql_is_away(ground: Ground, way: _Way) -> None:
+    """The card is charged and its receipt in hand: a restart of PostgreSQL does not lose it."""
+    with ground.context(ground.job()).effect(KEY) as effect:
+        way.close()
+        with way.opened_after(0.3):
+            effect.done("receipt")
+        assert ground.effect(KEY) == ("done", "receipt")
+
+
+def test_surely_not_done_while_postgresql_is_away(ground: Ground, way: _Way) -> None:
+    """The mark goes, too: nobody has to be asked about it."""
+    with ground.context(ground.job()).effect(KEY) as effect:
+        way.close()
+        with way.opened_after(0.3):
+            effect.not_done()
+    assert ground.effect(KEY) is None
+
+
+def test_done_in_a_coroutine_while_postgresql_is_away(ground: Ground, way: _Way) -> None:
+    """The loop turns meanwhile."""
+
+    async def story(context: Context) -> None:
+        async with context.effect(KEY) as effect:
+            way.close()
+            asyncio.get_running_loop().call_later(0.3, way.open)
+            await effect.done("receipt")
+
+    asyncio.run(story(ground.context(ground.job())))
+    assert ground.effect(KEY) == ("done", "receipt")
+
+
+def test_a_claim_that_is_lost_while_postgresql_is_away(ground: Ground, way: _Way) -> None:
+    """What waited is refused like everything that comes late."""
+    claimed = ground.job()
+    with pytest.raises(LostClaim), ground.context(claimed).effect(KEY) as effect:
+        way.close()
+        ground.lose(claimed)
+        with way.opened_after(0.3):
+            effect.done("receipt")
+    assert ground.effect(KEY) == ("marked", None)
+
+
+def test_postgresql_stays_away_until_the_deadline(ground: Ground, way: _Way) -> None:
+    """Nobody waits for longer than the attempt has."""
+    context = ground.context(ground.job(), seconds=1.5)
+    with pytest.raises(psycopg.OperationalError), context.effect(KEY) as effect:
+        way.close()
+        effect.done("receipt")
+    assert context.remaining() <= 0
+    assert ground.effect(KEY) == ("marked", None)
 
 
 # In coroutines -----------------------------------------------------------------------------------
