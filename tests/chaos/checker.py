@@ -206,7 +206,9 @@ def _losses(evidence: Evidence, figures: Counter[str]) -> Iterator[str]:
         elif entry.op == "buried":
             figures["sessions declared dead"] += 1
             if not any(begun <= at <= healed + RECOVERING_SECONDS for begun, healed in faults):
-                yield f"{entry.host} was declared dead, and nothing had been done to it"
+                over = max((healed for _, healed in faults if healed <= at), default=None)
+                last = "before any fault" if over is None else f"{at - over:.1f} s after a fault"
+                yield f"{entry.host} was declared dead ({last}), and nothing had been done to it"
 
 
 def _token(entry: Entry) -> Token | None:

@@ -120,4 +120,4 @@ def test_a_host_that_loses_a_job_although_nothing_was_done_to_it() -> None:
 def test_a_host_that_is_declared_dead_although_nothing_was_done_to_it() -> None:
     buried = Entry(9, READ_AT - 19, "buried", None, 8, None, "lease expired", "two")
     found = violations(audit=[*LOST, *DONE, buried])
-    assert found == ["two was declared dead, and nothing had been done to it"]
+    assert found == ["two was declared dead (before any fault), and nothing had been done to it"]
