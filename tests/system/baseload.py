@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -27,11 +26,10 @@ from typing import Any
 import psycopg
 
 from jobctl.bench.processes import cpu_seconds, descendants
-from jobctl.store.embedded import EmbeddedPostgres, throw_away
-from jobctl.store.migrate import migrate
+from jobctl.store.embedded import EmbeddedPostgres
 from tests.system.ledger import Books, books
 from tests.system.load import Diary, Figures, Producer, figures, plain
-from tests.system.rolling import Roller
+from tests.system.rolling import Roller, ground
 from tests.waiting import until
 
 #: Of the jobs, so many fail at first, and so many hang at first.
@@ -244,10 +242,9 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=50.0, help="jobs a second")
     parser.add_argument("--lease", type=float, default=60.0, help="seconds")
     wanted = parser.parse_args()
-    with throw_away() as server, tempfile.TemporaryDirectory(prefix="jobctl-baseload-") as folder:
-        migrate(server.dsn())
+    with ground("baseload") as (server, folder):
         report = run(
-            server, Path(folder), hosts=wanted.hosts, slots=wanted.slots, rate=wanted.rate,
+            server, folder, hosts=wanted.hosts, slots=wanted.slots, rate=wanted.rate,
             seconds=wanted.seconds, lease=wanted.lease, say=_say,
         )  # fmt: skip
     sys.stdout.write(f"{report}\n")

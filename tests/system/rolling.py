@@ -16,15 +16,17 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from jobctl.store.embedded import throw_away
+from jobctl.store.embedded import EmbeddedPostgres
 from jobctl.store.migrate import migrate
+from tests.servers import chosen_bindir, guarded_folder
 from tests.system.host import Host
 from tests.system.load import Diary, Figures, Producer, deploy, figures, plain, prepare
 from tests.waiting import until
@@ -33,6 +35,8 @@ from tests.waiting import until
 MOST_ADDED = 1.0
 #: Between two hosts of one deploy, as a person or a playbook would take it.
 PAUSE = 0.5
+#: Nothing stays behind, however this program ends.
+DIES_WITH_US = ("setpriv", "--pdeathsig", "TERM")
 #: A machine that is busy with other things may take so long to start a host.
 STARTING = 120.0
 
@@ -67,7 +71,7 @@ class Roller:
         life.mkdir()
         return Host(
             self._dsn, life, name, *self._options, app=self._app,
-            environ={"JOBCTL_TEST_FOLDER": str(self.folder)},
+            environ={"JOBCTL_TEST_FOLDER": str(self.folder)}, prefix=DIES_WITH_US,
         )  # fmt: skip
 
     def start_again(self, number: int) -> None:
@@ -215,6 +219,18 @@ def _open(connection: psycopg.Connection[Any]) -> int:
     return int(row[0])
 
 
+@contextmanager
+def ground(name: str) -> Iterator[tuple[EmbeddedPostgres, Path]]:
+    """A server of its own, with the settings of a real one, and a folder where jobs meet; both are
+    gone afterwards, also after SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with guarded_folder() as roots, tempfile.TemporaryDirectory(prefix=f"jobctl-{name}-") as folder:
+        server = EmbeddedPostgres(roots / "pg", bindir=chosen_bindir())
+        server.start()
+        migrate(server.dsn())
+        yield server, Path(folder)
+
+
 def _say(line: str) -> None:
     sys.stderr.write(line + "\n")
 
@@ -227,11 +243,10 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=50.0, help="jobs a second")
     parser.add_argument("--json", action="store_true")
     wanted = parser.parse_args()
-    with throw_away() as server, tempfile.TemporaryDirectory(prefix="jobctl-rolling-") as folder:
+    with ground("rolling") as (server, folder):
         dsn = server.dsn()
-        migrate(dsn)
         phases = run(
-            dsn, Path(folder), hosts=wanted.hosts, slots=wanted.slots, rate=wanted.rate,
+            dsn, folder, hosts=wanted.hosts, slots=wanted.slots, rate=wanted.rate,
             seconds=wanted.seconds, say=_say,
         )  # fmt: skip
     shown = (
