@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import operator
 import random
 import time
 from collections.abc import Awaitable
-from typing import Any, Literal, NoReturn, cast, overload
+from typing import Any, Final, Literal, NoReturn, cast, overload
 
 from psycopg.pq import TransactionStatus
 
@@ -29,6 +30,9 @@ CancelAnswer = Literal["cancelled", "cancel_requested", "already_succeeded", "al
 #: How often `wait` looks: soon at first, then calmly; each time a fifth more or less.
 FIRST_LOOK, LAST_LOOK, GROWTH = 0.02, 1.0, 1.5
 
+#: A bigint's, which an id is.
+LARGEST_ID: Final = 2**63 - 1
+
 
 # Asked for one job ------------------------------------------------------------------------------
 
@@ -40,7 +44,7 @@ def get(conn: AsyncConnection, id: int, /) -> Awaitable[JobStatus]: ...
 def get(conn: Connection | AsyncConnection, id: int, /) -> JobStatus | Awaitable[JobStatus]:
     """What the view `jobs` says of it now. Raises NoSuchJob."""
     return callers.ask(
-        conn, callers.in_schema("get_job"), {"id": id}, lambda rows: _status(id, rows)
+        conn, callers.in_schema("get_job"), {"id": _id(id)}, lambda rows: _status(id, rows)
     )
 
 
@@ -85,13 +89,14 @@ def cancel(
     is still to run; it will not run again whatever becomes of this attempt, which may yet succeed.
     "already_succeeded", "already_dead": too late. `force_after`: then the process of what still
     runs is killed. `reason`, and `actor` (else the database's user), go to the audit log. Raises
-    NoSuchJob, and ValueError for a `force_after` that is not a duration.
+    NoSuchJob, and ValueError for a `force_after` that is not a duration, or text that PostgreSQL
+    cannot store.
     """
     grace = None if force_after is None else parse_duration(force_after).total_seconds()
     return callers.ask(
         conn,
         callers.in_schema("cancel_job"),
-        {"id": id, "actor": actor, "reason": reason, "force_after": grace},
+        {"id": _id(id), **_said(actor, reason), "force_after": grace},
         lambda rows: cast(CancelAnswer, _only(id, rows)[0]),
     )
 
@@ -133,7 +138,7 @@ def replay(
     return callers.ask(
         conn,
         callers.in_schema("replay_job"),
-        {"id": id, "actor": actor, "reason": reason},
+        {"id": _id(id), **_said(actor, reason)},
         lambda rows: bool(_only(id, rows)[0]),
     )
 
@@ -272,13 +277,48 @@ def _is_in_transaction(conn: Any) -> bool:
             return bool(conn.in_transaction())
 
 
+def _id(id: object) -> int:
+    """As PostgreSQL is to have it, which would round 1.5 to another job, and end the caller's
+    transaction over what is no number."""
+    try:
+        if isinstance(id, bool):
+            raise TypeError
+        number = operator.index(cast(int, id))
+    except TypeError:
+        raise TypeError(f"a job's id is an int, such as enqueue returns, not {id!r:.60}") from None
+    if not -LARGEST_ID <= number <= LARGEST_ID:
+        _no_such(number)
+    return number
+
+
+def _said(actor: object, reason: object) -> dict[str, str | None]:
+    """For the audit log, if PostgreSQL can store it."""
+    for name, text in (("actor", actor), ("reason", reason)):
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise TypeError(f"{name} must be text, not {type(text).__name__}")
+        if "\0" in text:
+            raise ValueError(f"{name} has the character NUL, which PostgreSQL cannot store")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"{name} has a lone surrogate, which is half a character: decode the text with "
+                "errors='replace'"
+            ) from None
+    return {"actor": cast("str | None", actor), "reason": cast("str | None", reason)}
+
+
 def _only(id: int, rows: list[Row]) -> Row:
-    if not rows:
-        raise NoSuchJob(
-            f"there is no job {id}; finished jobs are forgotten after history_keep, and one that "
-            "somebody has enqueued exists for others once that is committed"
-        )
-    return rows[0]
+    return rows[0] if rows else _no_such(id)
+
+
+def _no_such(id: int) -> NoReturn:
+    raise NoSuchJob(
+        f"there is no job {id}; finished jobs are forgotten after history_keep, and one that "
+        "somebody has enqueued exists for others once that is committed"
+    )
 
 
 def _status(id: int, rows: list[Row]) -> JobStatus:

@@ -77,6 +77,44 @@ def test_a_job_that_does_not_exist(database: str) -> None:
         assert ask(database, "SELECT state FROM jobctl.get(404)") is None
 
 
+@pytest.mark.parametrize("wrong", [1.5, "1", "x", None, True, float("nan")])
+def test_what_is_no_id(database: str, conn: Connection, wrong: Any) -> None:
+    """PostgreSQL would take 1.5 for job 2, and end the caller's transaction over the rest."""
+    jobs = [put(conn, "queued") for _ in range(2)]
+    with psycopg.connect(database) as plain:
+        for function in (jobctl.get, jobctl.cancel, jobctl.replay, jobctl.wait):
+            with pytest.raises(TypeError, match="a job's id is an int"):
+                function(plain, wrong)
+        assert [jobctl.get(plain, job).state for job in jobs] == ["queued"] * 2
+
+
+@pytest.mark.parametrize("large", [10**30, -(10**30), 2**63])
+def test_a_number_that_no_job_can_have(database: str, large: int) -> None:
+    """There is no such job, and the caller's transaction goes on."""
+    with psycopg.connect(database) as plain:
+        for function in (jobctl.get, jobctl.cancel, jobctl.replay, jobctl.wait):
+            with pytest.raises(jobctl.NoSuchJob):
+                function(plain, large)
+        plain.execute("SELECT 1")
+
+
+@pytest.mark.parametrize("word", ["reason", "actor"])
+@pytest.mark.parametrize(
+    ("wrong", "error"), [("a\0b", ValueError), ("\ud800", ValueError), (5, TypeError)]
+)
+def test_words_that_cannot_be_kept(
+    database: str, conn: Connection, word: str, wrong: Any, error: type[Exception]
+) -> None:
+    """Refused with the name of the word; nothing is cancelled or replayed."""
+    job, dead = put(conn, "queued"), put(conn, "dead")
+    with psycopg.connect(database) as plain:
+        with pytest.raises(error, match=f"^{word} "):
+            jobctl.cancel(plain, job, **{word: wrong})
+        with pytest.raises(error, match=f"^{word} "):
+            jobctl.replay(plain, dead, **{word: wrong})
+        assert [jobctl.get(plain, one).state for one in (job, dead)] == ["queued", "dead"]
+
+
 def test_the_async_twins(database: str, conn: Connection) -> None:
     """The same function is awaited; the twin is a coroutine; a sync connection is refused."""
     waiting, dead = put(conn, "scheduled"), put(conn, "dead")
