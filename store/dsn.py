@@ -179,7 +179,7 @@ def _read(file: Path) -> str:
 def _parameters(dsn: str) -> dict[str, str]:
     try:
         parsed = conninfo_to_dict(_for_libpq(dsn))
-    except psycopg.Error:
+    except (psycopg.Error, ValueError):  # ValueError: bytes that are not UTF-8, NUL
         raise DsnError(
             "The DSN cannot be read (it is not shown: it may hold a password). It has to be a "
             "URL, postgresql://user:password@host:port/database with special characters "

@@ -185,7 +185,9 @@ def _read_pools(file: Path, tables: object, problems: list[str]) -> tuple[PoolSp
         try:
             spec = PoolSpec.from_words(table)
         except ValueError as error:
-            problems.append(f"{file}: [[pool]]: {error}.")
+            name = table.get("name") if isinstance(table, dict) else None
+            which = f" {name}" if isinstance(name, str) and name else ""
+            problems.append(f"{file}: [[pool]]{which}: {error}.")
             continue
         if spec.name in pools:
             problems.append(f"{file}: there are two pools called {spec.name}.")

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import click
 import psycopg
 import pytest
 
+from jobctl.cli.app import app
 from jobctl.cli.endings import ExitCode, explain
 from jobctl.store.migration_files import ours
+from jobctl.supervisor.settings import TABLE
 from tests.cli.conftest import Cli
+
+_Path = tuple[tuple[str, ...], click.Command]
 
 
 def test_help_and_version_are_no_failures(bare_cli: Cli) -> None:
@@ -150,3 +157,33 @@ def test_numbers_of_the_contract() -> None:
         "PARTLY_DONE": 5, "DATABASE_UNREACHABLE": 75, "CONFIGURATION": 78, "TIMED_OUT": 124,
         "INTERRUPTED": 130,
     }  # fmt: skip
+
+
+def test_what_is_not_utf8_is_refused_wherever_text_is_taken(bare_cli: Cli) -> None:
+    """A name in Latin-1, pasted: PostgreSQL is never asked about it. Settings are checked as such,
+    ids as ids, what is enqueued as everywhere."""
+    checked_elsewhere = {*TABLE, "config", "job_ids"}
+    loose = [
+        f"{' '.join(words)} {taken.name}"
+        for words, command in _commands(app, ())
+        for taken in command.params
+        if taken.type is click.STRING
+        and words[0] not in ("run", "enqueue", "config")
+        and (taken.name not in checked_elsewhere or (words[-1], taken.name) == ("drain", "host"))
+    ]
+    assert loose == []
+    for words in (["cron", "run", "caf\udce9"], ["drain", "--host", "caf\udce9"]):
+        ran = bare_cli(*words)
+        assert ran.code == 2
+        assert "not UTF-8" in ran.err
+
+
+def _commands(group: click.Group, before: tuple[str, ...]) -> Iterator[_Path]:
+    context = click.Context(group)
+    for word in group.list_commands(context):
+        command = group.get_command(context, word)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _commands(command, (*before, word))
+        else:
+            yield (*before, word), command

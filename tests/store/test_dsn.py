@@ -202,3 +202,11 @@ def test_a_name_that_postgresql_would_cut_is_refused(schema: str) -> None:
     """It would be created under a shorter name and not be found under its own."""
     with pytest.raises(ValueError, match="the schema's name"):
         own_options(schema)
+
+
+@pytest.mark.parametrize("dsn", ["a\udcff", "postgresql://a\udcff/x"])
+def test_bytes_that_no_dsn_holds(dsn: str) -> None:
+    """As the environment and the command line hand on what is not UTF-8: said without the DSN."""
+    with pytest.raises(DsnError, match="cannot be read") as told:
+        conninfo(dsn, schema="jobctl", application_name="x")
+    assert "udcff" not in str(told.value)

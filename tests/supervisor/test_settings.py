@@ -240,6 +240,18 @@ def test_a_pool_that_cannot_be_is_refused(tmp_path: Path, words: str, why: str) 
     assert str(file) in str(told.value)
 
 
+def test_a_pool_that_cannot_be_is_named(tmp_path: Path) -> None:
+    """Of several: all that are wrong, and which."""
+    file = tmp_path / "jobctl.toml"
+    file.write_text(
+        '[[pool]]\nname = "mail"\nqueues = ["a"]\n[[pool]]\nname = "reports"\nqueues = ["b"]\n'
+    )
+    with pytest.raises(SettingsError) as told:
+        load(environ={}, config=file)
+    for name in ("mail", "reports"):
+        assert f"[[pool]] {name}: it says no slots" in str(told.value)
+
+
 def test_two_pools_of_one_name_are_refused(tmp_path: Path) -> None:
     """Which of them would count?"""
     file = tmp_path / "jobctl.toml"

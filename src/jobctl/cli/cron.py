@@ -16,6 +16,7 @@ import click
 
 from jobctl.cli import completion, database
 from jobctl.cli.endings import ExitCode, Failure
+from jobctl.cli.kinds import TEXT
 from jobctl.cli.moments import MOMENT, coarse, iso, since
 from jobctl.cli.nouns import Noun
 from jobctl.cli.options import database_options
@@ -31,7 +32,9 @@ TITLES = ("NAME", "STATE", "SCHEDULE", "ZONE", "MEANS", "NEXT", "LAST", "RESULT"
 #: Due for longer than this and not fired: something is wrong.
 LATE_SECONDS = 60.0
 
-reason_option = click.option("--reason", metavar="TEXT", help="Why; kept in the audit log.")
+reason_option = click.option(
+    "--reason", type=TEXT, metavar="TEXT", help="Why; kept in the audit log."
+)
 
 
 @click.group(cls=Noun)
@@ -68,10 +71,10 @@ def list_(loaded: Loaded, output: Output) -> None:
 
 
 @cron.command()
-@click.argument("name", shell_complete=completion.names("cron"))
+@click.argument("name", type=TEXT, shell_complete=completion.names("cron"))
 @click.option("--count", type=click.IntRange(1, 10_000), default=10, show_default=True)
 @click.option("--after", type=MOMENT, metavar="TIME", help="From then on, not from now.")
-@click.option("--tz", metavar="ZONE", help="In this zone, not its own.")
+@click.option("--tz", type=TEXT, metavar="ZONE", help="In this zone, not its own.")
 @database_options
 @output_option
 def preview(
@@ -105,7 +108,7 @@ def preview(
 
 
 @cron.command()
-@click.argument("name", shell_complete=completion.names("cron"))
+@click.argument("name", type=TEXT, shell_complete=completion.names("cron"))
 @reason_option
 @database_options
 @output_option
@@ -119,7 +122,7 @@ def run(loaded: Loaded, name: str, reason: str | None, output: Output) -> None:
 
 
 @cron.command()
-@click.argument("name", shell_complete=completion.names("cron"))
+@click.argument("name", type=TEXT, shell_complete=completion.names("cron"))
 @reason_option
 @database_options
 def enable(loaded: Loaded, name: str, reason: str | None) -> None:
@@ -128,7 +131,7 @@ def enable(loaded: Loaded, name: str, reason: str | None) -> None:
 
 
 @cron.command()
-@click.argument("name", shell_complete=completion.names("cron"))
+@click.argument("name", type=TEXT, shell_complete=completion.names("cron"))
 @reason_option
 @database_options
 def disable(loaded: Loaded, name: str, reason: str | None) -> None:
@@ -137,17 +140,17 @@ def disable(loaded: Loaded, name: str, reason: str | None) -> None:
 
 
 @cron.command()
-@click.argument("name")
-@click.argument("schedule")
-@click.argument("type_", metavar="TYPE")
-@click.argument("arguments", metavar="[JSON]", default="{}")
-@click.option("--tz", metavar="ZONE", default="UTC", show_default=True)
+@click.argument("name", type=TEXT)
+@click.argument("schedule", type=TEXT)
+@click.argument("type_", type=TEXT, metavar="TYPE")
+@click.argument("arguments", type=TEXT, metavar="[JSON]", default="{}")
+@click.option("--tz", type=TEXT, metavar="ZONE", default="UTC", show_default=True)
 @click.option(
     "--misfire", type=click.Choice(MISFIRES), default="skip", show_default=True,
     help="What about planned times that passed while nobody could fire.",
 )  # fmt: skip
 @click.option("--misfire-limit", type=int, default=MISFIRE_LIMIT, show_default=True)
-@click.option("--jitter", metavar="DURATION", default="0", show_default=True)
+@click.option("--jitter", type=TEXT, metavar="DURATION", default="0", show_default=True)
 @click.option("--overlap", type=click.Choice(OVERLAPS), default="allow", show_default=True)
 @reason_option
 @database_options
@@ -171,7 +174,7 @@ def add(
 
 
 @cron.command()
-@click.argument("name", shell_complete=completion.names("cron"))
+@click.argument("name", type=TEXT, shell_complete=completion.names("cron"))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @reason_option
 @database_options

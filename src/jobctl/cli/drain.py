@@ -16,6 +16,7 @@ import click
 from jobctl.cli import database
 from jobctl.cli.endings import ExitCode, Failure
 from jobctl.cli.here import State, Told, is_drained, peers_here
+from jobctl.cli.kinds import TEXT
 from jobctl.cli.moments import DURATION
 from jobctl.cli.options import DATABASE_SETTINGS, settings_options
 from jobctl.cli.output import Output, Row, output_option, say
@@ -37,12 +38,14 @@ drain_settings = settings_options(*DATABASE_SETTINGS, "runtime_dir")
 
 
 @click.command()
-@click.option("--host", metavar="HOST", help="The supervisors of this host, through the database.")
+@click.option(
+    "--host", type=TEXT, metavar="HOST", help="The supervisors of this host, through the database."
+)
 @click.option("--all", "every", is_flag=True, help="All supervisors, through the database.")
 @click.option("--wait", "wait", is_flag=True, help="Return when nothing runs there any more.")
 @click.option("--timeout", type=DURATION, help="With --wait: give up after so long, with 124.")
 @click.option("--exit", "and_exit", is_flag=True, help="The supervisor leaves when it is drained.")
-@click.option("--reason", metavar="TEXT", help="Why; kept in the audit log.")
+@click.option("--reason", type=TEXT, metavar="TEXT", help="Why; kept in the audit log.")
 @drain_settings
 @output_option
 def drain(
@@ -64,9 +67,11 @@ def drain(
 
 
 @click.command()
-@click.option("--host", metavar="HOST", help="The supervisors of this host, through the database.")
+@click.option(
+    "--host", type=TEXT, metavar="HOST", help="The supervisors of this host, through the database."
+)
 @click.option("--all", "every", is_flag=True, help="All supervisors, through the database.")
-@click.option("--reason", metavar="TEXT", help="Why; kept in the audit log.")
+@click.option("--reason", type=TEXT, metavar="TEXT", help="Why; kept in the audit log.")
 @drain_settings
 @output_option
 def undrain(
