@@ -23,6 +23,9 @@ def of_limit(facts: Standing, key: str) -> Answer:
         why = f"a job of limit {key} was told to come back later, and nobody of it starts before "
         why += when(facts, limit.held_until)
         advice = f"wait, or jobctl limits release {key}"
+    elif most == 0:
+        why = f"limit {key} is 0, so that none of its jobs may start"
+        advice = f"jobctl limits set {key} N, when they may"
     elif most is not None and limit.held >= most:
         braked = (
             ""

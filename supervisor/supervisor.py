@@ -93,7 +93,9 @@ def run(
     0: stopped as asked. 5: so too, but jobs were interrupted (and queued again). 1: a part of it
     failed. 78: a configuration that no restart will mend.
     """
-    faulthandler.enable()  # the watchdog's SIGABRT leaves a stack that says where it was stuck
+    # The watchdog's SIGABRT leaves a stack that says where it was stuck. By number: sys.stderr may
+    # be something in memory, or nothing.
+    faulthandler.enable(2)
     everything = all_pools(settings.slots, settings.queues, pools)
     return asyncio.run(_run(settings, dsn, crons, everything, notify or Notify()))
 

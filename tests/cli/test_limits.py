@@ -81,6 +81,15 @@ def test_what_cannot_be_a_limit_is_refused(
     assert _audit(connection) == []
 
 
+def test_explain_says_that_a_limit_is_0(cli: Cli, connection: Connection) -> None:
+    """Nobody holds a place, and to wait for them would be bad advice."""
+    cli("limits", "set", "api", "0")
+    (job,) = _enqueue(connection, 1, "api")
+    told = cli("explain", str(job), "--json").json
+    assert told["cause"] == "limit"
+    assert told["because"] == ("limit api is 0, so that none of its jobs may start; it is the next")
+
+
 def test_explain_names_the_limit_and_who_holds_it(cli: Cli, connection: Connection) -> None:
     """Whoever asks why a job waits is told whom it waits for, and what can be done."""
     cli("limits", "set", "api", "1")
