@@ -8,7 +8,8 @@ It knows nothing of the product's code, only of its promises:
  4. an ending is accepted from the claim that holds the job and from no other, and once;
  5. what a claim's run does, it does before the next claim's run begins;
  6. a host that nothing was done to loses no claim, and is not declared dead;
- 7. when the last fault is over, all work ends within the bound.
+ 7. what is marked before it is done to the world is done once at most;
+ 8. when the last fault is over, all work ends within the bound.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ class Verdict:
 
 def check(evidence: Evidence) -> Verdict:
     verdict = Verdict(list(evidence.misplaced))
-    for part in (_jobs, _claims, _runs, _losses):
+    for part in (_jobs, _claims, _runs, _acts, _losses):
         verdict.violations += part(evidence, verdict.figures)
     return verdict
 
 
 def _jobs(evidence: Evidence, figures: Counter[str]) -> Iterator[str]:
-    """1, 2 and 7."""
+    """1, 2 and 8."""
     said = _by_tag(evidence.events)
     found: dict[str, list[Standing]] = defaultdict(list)
     for standing in evidence.standings:
@@ -170,6 +171,15 @@ def _runs(evidence: Evidence, figures: Counter[str]) -> Iterator[str]:
                     f"job {job}: {token} on {event.actor} was still running {late:.2f} s after "
                     f"{newest[job][0]} had begun"
                 )
+
+
+def _acts(evidence: Evidence, figures: Counter[str]) -> Iterator[str]:
+    """7. By the world's own word: a line for each time."""
+    acts = Counter(event.facts["key"] for event in evidence.events if event.op == "act")
+    figures["effects done"] += len(acts)
+    for key, times in acts.items():
+        if times > 1:
+            yield f"effect {key} was done {times} times"
 
 
 def _losses(evidence: Evidence, figures: Counter[str]) -> Iterator[str]:

@@ -27,7 +27,9 @@ from tests.standby import Pair
 from tests.waiting import until
 
 #: What is enqueued, and how often.
-KINDS: Mapping[str, int] = {"quick": 60, "slow": 14, "fail": 12, "crash": 5, "leak": 4, "hang": 2}
+KINDS: Mapping[str, int] = {
+    "quick": 55, "slow": 14, "fail": 12, "crash": 5, "effect": 8, "leak": 4, "hang": 2,
+}  # fmt: skip
 #: What the handlers themselves may need once nothing disturbs them: retries, hangs, backoff.
 HANDLERS_SECONDS = 20.0
 

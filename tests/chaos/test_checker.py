@@ -108,6 +108,13 @@ def test_a_run_that_goes_on_after_the_next_has_begun() -> None:
     assert violations(events, audit=DONE) == []
 
 
+def test_an_effect_that_is_done_twice() -> None:
+    acts = [said(at, "act", "one", key="storm:e0:1", job=1) for at in (4.6, 21.6)]
+    events = [*COMMITTED, *KILLED, *RUNS]
+    assert violations([*events, *acts[:1]]) == []
+    assert violations([*events, *acts]) == ["effect storm:e0:1 was done 2 times"]
+
+
 def test_a_host_that_loses_a_job_although_nothing_was_done_to_it() -> None:
     found = violations([*COMMITTED, *RUNS])
     (sentence,) = found

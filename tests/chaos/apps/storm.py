@@ -75,6 +75,16 @@ def crash(ctx: jobctl.Context, tag: str) -> None:
 
 
 @jobctl.job(retry=QUICK)
+def effect(ctx: jobctl.Context, tag: str) -> None:
+    """Calls a partner who must not be called twice for the same thing, and dies beside it."""
+    with written_down(ctx, tag), ctx.effect(f"storm:{tag}") as mark:
+        if mark.todo:
+            history(os.getpid()).say("act", key=mark.key, job=ctx.job_id)
+        if random.random() < 0.3:
+            os._exit(random.choice([0, 1]))
+
+
+@jobctl.job(retry=QUICK)
 def leak(ctx: jobctl.Context, tag: str) -> None:
     """Memory, a descriptor and a process in a session of its own stay behind."""
     with written_down(ctx, tag):
