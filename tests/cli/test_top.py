@@ -95,8 +95,10 @@ def test_ctrl_z_gives_the_terminal_back_until_fg(database: str) -> None:
         terminal.type("fg\n")
         _shows(terminal, ENTERED)
         _shows(terminal, "q quit")
+        terminal.screen = ""
         terminal.type("q")
         _shows(terminal, LEFT)
+        _shows(terminal, "$ ")  # the shell's again: what is typed before that is top's
         terminal.type("exit 7\n")
         assert process.wait(20) == 7
 
