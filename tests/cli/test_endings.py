@@ -45,6 +45,8 @@ def test_help_and_version_are_no_failures(bare_cli: Cli) -> None:
         (["dead", "replay", "1", "--all"], "Give ids, or filters, or --all"),
         (["dead", "replay", "x1"], "x1 is no job's id"),
         (["drain", "--host", "a", "--all"], "not both"),
+        (["drain", "--reason", "x"], "--host or --all"),
+        (["undrain", "--reason", "x"], "--host or --all"),
         (["drain", "--timeout", "5s"], "--wait"),
         (["drain", "--all", "--exit"], "own host"),
         (["enqueue", "send", "{"], "not JSON"),

@@ -45,7 +45,9 @@ drain_settings = settings_options(*DATABASE_SETTINGS, "runtime_dir")
 @click.option("--wait", "wait", is_flag=True, help="Return when nothing runs there any more.")
 @click.option("--timeout", type=DURATION, help="With --wait: give up after so long, with 124.")
 @click.option("--exit", "and_exit", is_flag=True, help="The supervisor leaves when it is drained.")
-@click.option("--reason", type=TEXT, metavar="TEXT", help="Why; kept in the audit log.")
+@click.option(
+    "--reason", type=TEXT, metavar="TEXT", help="With --host or --all: why; kept in the audit log."
+)
 @drain_settings
 @output_option
 def drain(
@@ -53,7 +55,7 @@ def drain(
     and_exit: bool, reason: str | None, output: Output,
 ) -> int:  # fmt: skip
     """Claim nothing more and let running jobs finish; undrain undoes it."""
-    _require_one(host, every)
+    _require_one(host, every, reason)
     if timeout is not None and not wait:
         raise click.UsageError("--timeout says how long to --wait.")
     give_up = None if timeout is None else monotonic() + timeout
@@ -71,14 +73,16 @@ def drain(
     "--host", type=TEXT, metavar="HOST", help="The supervisors of this host, through the database."
 )
 @click.option("--all", "every", is_flag=True, help="All supervisors, through the database.")
-@click.option("--reason", type=TEXT, metavar="TEXT", help="Why; kept in the audit log.")
+@click.option(
+    "--reason", type=TEXT, metavar="TEXT", help="With --host or --all: why; kept in the audit log."
+)
 @drain_settings
 @output_option
 def undrain(
     loaded: Loaded, host: str | None, every: bool, reason: str | None, output: Output
 ) -> int:
     """Claim again."""
-    _require_one(host, every)
+    _require_one(host, every, reason)
     if host is None and not every:
         told = Told()
         for peer in peers_here(loaded):
@@ -256,9 +260,14 @@ def _print_hosts(output: Output, rows: Sequence[Row]) -> None:
     )  # fmt: skip
 
 
-def _require_one(host: str | None, every: bool) -> None:
+def _require_one(host: str | None, every: bool, reason: str | None) -> None:
     if host is not None and every:
         raise click.UsageError("Give --host or --all, not both.")
+    if reason is not None and host is None and not every:
+        raise click.UsageError(
+            "--reason goes with --host or --all. This host's supervisor is asked through its "
+            "control socket, which needs no database, and so the audit log does not hear of it."
+        )
 
 
 def _require_some(asked: Sequence[Row], host: str | None) -> None:
