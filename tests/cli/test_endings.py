@@ -14,6 +14,9 @@ from jobctl.store.migration_files import ours
 from jobctl.supervisor.settings import TABLE
 from tests.cli.conftest import Cli
 
+#: It is JSON, and too deep for Python to read.
+DEEP = f'{{"a": {"[" * 100_000}{"]" * 100_000}}}'
+
 _Path = tuple[tuple[str, ...], click.Command]
 
 
@@ -50,6 +53,10 @@ def test_help_and_version_are_no_failures(bare_cli: Cli) -> None:
         (["drain", "--timeout", "5s"], "--wait"),
         (["drain", "--all", "--exit"], "own host"),
         (["enqueue", "send", "{"], "not JSON"),
+        (["enqueue", "send", DEEP], "nested too deeply"),
+        (["dead", "replay", "1", "--reason", "x", "--args", DEEP], "nested too deeply"),
+        (["dead", "replay", "1", "--reason", "x", "--set", f"a={DEEP}"], "nested too deeply"),
+        (["cron", "add", "c", "@daily", "send", DEEP], "nested too deeply"),
         (["enqueue", "send", "[]"], "JSON object"),
         (["enqueue", "send", "--run-at", "5m"], "--delay"),
         (["enqueue", "send", "--delay", "soon"], "is not a duration"),

@@ -6,7 +6,6 @@ where they declare it; what an operator has added is added and removed here.
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import datetime, timedelta
 from itertools import islice
@@ -16,7 +15,7 @@ import click
 
 from jobctl.cli import completion, database
 from jobctl.cli.endings import ExitCode, Failure
-from jobctl.cli.kinds import TEXT
+from jobctl.cli.kinds import TEXT, read_json
 from jobctl.cli.moments import MOMENT, coarse, iso, since
 from jobctl.cli.nouns import Noun
 from jobctl.cli.options import database_options
@@ -159,9 +158,9 @@ def add(
 ) -> None:
     """Add a cron that only the database knows. JSON is an object, the job's arguments."""
     try:
-        args = json.loads(arguments)
+        args = read_json(arguments)
         spec = CronSpec.from_words({"name": name, "type": type_, "args": args, **words}, "database")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise click.UsageError(f"{error}.") from error
     with database.connect(loaded) as connection:
         if not operating.add_cron(connection, spec, Order.by_me(reason, {})):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from jobctl.cli.endings import ExitCode, Failure
-from jobctl.cli.kinds import TEXT
+from jobctl.cli.kinds import TEXT, read_json
 from jobctl.cli.table import safe
 from jobctl.store import operating, reading
 from jobctl.store.operating import Edit, Order, Verb
@@ -89,8 +88,8 @@ def _change(text: str) -> tuple[str, Any]:
     if not name or not equals:
         raise click.UsageError(f"--set {safe(text)}: write NAME=VALUE, such as invoice_id=7.")
     try:
-        return name, json.loads(value)
-    except (ValueError, RecursionError):
+        return name, read_json(value)
+    except ValueError:
         return name, value
 
 
@@ -98,8 +97,8 @@ def _object(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        arguments = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        arguments = read_json(text)
+    except ValueError as error:
         raise click.UsageError(f"--args is not JSON: {error}.") from error
     if not isinstance(arguments, dict):
         raise click.UsageError("--args must be a JSON object, such as '{\"invoice_id\": 1842}'.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from datetime import datetime, timedelta
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from jobctl.cli import completion, database
-from jobctl.cli.kinds import ID
+from jobctl.cli.kinds import ID, read_json
 from jobctl.cli.moments import DURATION, MOMENT
 from jobctl.cli.options import database_options
 from jobctl.cli.output import Output, output_option
@@ -71,8 +70,8 @@ def _arguments(text: str) -> dict[str, Any]:
     if text == "-":
         text = sys.stdin.read()
     try:
-        arguments = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        arguments = read_json(text)
+    except ValueError as error:
         raise click.UsageError(
             f"The arguments are not JSON: {error}. They are an object in quotes, such as "
             "'{\"invoice_id\": 1842}'."

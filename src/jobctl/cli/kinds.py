@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from typing import Any
 
 import click
 
@@ -58,3 +60,14 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 ID = _Id()
 TEXT = _Text()
 RATE = _Rate()
+
+
+def read_json(text: str) -> Any:
+    """What it says. Raises ValueError if it is not JSON, UsageError if it is and cannot be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise click.UsageError(
+            "The JSON is nested too deeply: make it flatter, or store it elsewhere and pass a "
+            "reference."
+        ) from None
