@@ -8,6 +8,7 @@ trust, so a type can only exist when every field is of its kind and in its range
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
@@ -83,6 +84,8 @@ class JobType:
                 raise self._wrong("link", str(error)) from None
         if self.limit_key is not None:
             self._text("limit_key", 1, 200)
+            if not is_one_key(self.limit_key):
+                raise self._wrong("limit_key", "must be one key: no * and no control characters")
         if self.memory_bytes is not None:
             self._whole("memory_bytes", LEAST_MEMORY, LARGEST)
         if self.cpu_seconds is not None:
@@ -139,6 +142,11 @@ class JobType:
         name = self.name[:60] if isinstance(self.name, str) else "?"
         shown = repr(getattr(self, field))[:80]
         return ValueError(f"job type {name!r}: {field} {rule}, it is {shown}")
+
+
+def is_one_key(text: str) -> bool:
+    """Whether it can be the key of a limit, as against a pattern of keys, or a slip."""
+    return "*" not in text and not any(unicodedata.category(each) == "Cc" for each in text)
 
 
 def _has_surrogate(text: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict
 
 from jobctl.store.durations import Duration, parse_duration
 from jobctl.store.errors import InvalidJob, UnstorableValue
-from jobctl.store.job_type import LONGEST_TIMEOUT, NEWEST_VERSION
+from jobctl.store.job_type import LONGEST_TIMEOUT, NEWEST_VERSION, is_one_key
 from jobctl.store.json_values import arguments_text
 
 FIRST_RUN_AT = datetime(1970, 1, 1, tzinfo=UTC)
@@ -135,7 +135,7 @@ def new_job(
             "run_at": None if run_at is None else _date(run_at),
             "timeout_seconds": None if timeout is None else _timeout(timeout),
             "max_attempts": _whole("max_attempts", max_attempts, 1, _MOST_ATTEMPTS),
-            "limit_key": _text("limit", limit, 1, 200),
+            "limit_key": _limit(limit),
             "schema_version": _whole("schema_version", schema_version, 0, NEWEST_VERSION),
             "key_ttl_seconds": None if key_ttl_seconds is None else repr(float(key_ttl_seconds)),
         }
@@ -177,6 +177,16 @@ def _key(key: object) -> str | None:
     written = _text("key", key, 1, 500)
     if isinstance(key, str) and len(key.encode()) > KEY_BYTES:
         raise InvalidJob(f"its key must have at most {KEY_BYTES} bytes in UTF-8: pass a digest")
+    return written
+
+
+def _limit(limit: object) -> str | None:
+    written = _text("limit", limit, 1, 200)
+    if isinstance(limit, str) and not is_one_key(limit):
+        raise InvalidJob(
+            f"its limit {_shown(limit)} must be one key: no *, which is for patterns of jobctl "
+            "limits set, and no control characters"
+        )
     return written
 
 

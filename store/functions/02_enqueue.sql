@@ -71,6 +71,8 @@ BEGIN
             WHEN r.traceparent !~ '^[0-9a-f]{2}(-[0-9a-f]{32})(-[0-9a-f]{16})-[0-9a-f]{2}$'
                 THEN 'its traceparent must be as the W3C writes it, 00-(32 hex digits)-(16)-(2)'
             WHEN r.limit_key = '' OR length(r.limit_key) > 200 THEN 'its limit must be a name of 1 to 200 characters'
+            WHEN r.limit_key ~ '[*[:cntrl:]]'
+                THEN 'its limit must be one key: no *, which is for patterns, and no control characters'
             WHEN r.schema_version < 0 THEN 'its schema_version must not be negative'
             -- Later it would be an ending that cannot be written.
             WHEN NOT (r.key_ttl_seconds = -1 OR (r.key_ttl_seconds >= 0 AND r.key_ttl_seconds <= 3155760000))

@@ -67,6 +67,8 @@ def test_keys_of_a_pattern_are_listed_under_it(cli: Cli, connection: Connection)
         (["api", "--rate", "0.001/d"], "at least one in 365 days"),
         (["api", "--rate", "5/s", "--brake"], "--brake needs N"),
         (["", "2"], "1 to 200 characters"),
+        (["a*b", "2"], "only at its end"),
+        (["a\n", "2"], "printable"),
         (["x" * 201, "2"], "1 to 200 characters"),
         (["api\udcff", "2"], "UTF-8"),
     ],

@@ -55,6 +55,8 @@ def test_whole_seconds_are_seconds() -> None:
         ("name", ""),
         ("memory_bytes", 0),
         ("limit_key", ""),
+        ("limit_key", "tenant:*"),
+        ("limit_key", "a\n"),
         ("limit_key", "x" * 201),
         ("memory_bytes", True),
         ("memory_bytes", 2**61),

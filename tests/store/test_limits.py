@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
+import jobctl
 from jobctl.supervisor.outcomes import (
     Cause,
     Crashed,
@@ -302,6 +303,15 @@ def test_without_a_brake_failures_change_nothing(conn: Connection) -> None:
     admit(conn)
     end(conn, claim(conn, SESSION), Failed("E", "why", retry_after=3600.0))
     assert held(conn, "api") == 8
+
+
+@pytest.mark.parametrize("key", ["tenant:*", "a*b", "a\n", ""])
+def test_a_pattern_is_no_key(conn: Connection, key: str) -> None:
+    """A job that names one by mistake would have places of its own that nobody meant."""
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="its limit must be"):
+        enqueue(conn, 1, limit_key=key)
+    with pytest.raises(jobctl.InvalidJob, match="its limit"):
+        jobctl.enqueue(conn, "t", limit=key)
 
 
 # Many at once -------------------------------------------------------------------------------------

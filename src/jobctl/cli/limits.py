@@ -81,6 +81,10 @@ def set_(
     """
     if not 0 < len(key) <= store.LONGEST_KEY:
         raise click.UsageError(f"A limit's key has 1 to {store.LONGEST_KEY} characters.")
+    if "*" in key[:-1] or not key.isprintable():
+        raise click.UsageError(
+            "A limit's key is printable, and a * stands only at its end: all keys that begin so."
+        )
     if places is None and rate is None:
         raise click.UsageError("Say how many may run at once (N), how fast (--rate), or both.")
     if burst is not None and rate is None:
