@@ -144,7 +144,7 @@ DATABASE = Dashboard(
                     "Dead rows",
                     "What vacuum has not removed yet, by table.",
                     "short",
-                    ("max by (table) (jobctl_table_dead_rows{}) > 0", "{{table}}"),
+                    ("topk(10, max by (table) (jobctl_table_dead_rows{}))", "{{table}}"),
                     many=True,
                 ),
                 graph(
