@@ -25,10 +25,11 @@ def test_the_store_does_what_the_model_says(database: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "guard", "without"),
     [
-        (
+        pytest.param(
             "settle_succeeded",
             "o.job_id = a.job_id AND o.token = a.token AND o.session_id = %(session)s",
             "o.job_id = a.job_id AND %(session)s > 0",
+            marks=pytest.mark.slow,  # it takes two minutes until one is let in
         ),
         (
             "settle_ended",
