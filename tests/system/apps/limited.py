@@ -35,4 +35,4 @@ def too_many_requests(ctx: jobctl.Context) -> None:
 
 @jobctl.job(retry=QUICK)
 def sleep_a_little(ctx: jobctl.Context) -> None:
-    time.sleep(0.02)
+    time.sleep(0.1)
