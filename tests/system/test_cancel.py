@@ -242,6 +242,7 @@ def test_it_ends_another_way_and_is_not_tried_again(hosts: Hosts, jobs: Jobs, ty
     jobs.nothing_is_misplaced()
 
 
+@pytest.mark.slow  # it waits for a lease to be over
 def test_its_host_is_gone(hosts: Hosts, jobs: Jobs) -> None:
     """Cancelled while nobody runs it any more: the reaper ends it, and it runs nowhere else."""
     host = hosts.start("one", "--slots", "1", "--lease", "2s", app="cancels").ready()

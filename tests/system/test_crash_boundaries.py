@@ -89,6 +89,7 @@ def test_before_the_claim(hosts: Hosts, jobs: Jobs, tmp_path: Path, mode: str) -
     assert (calls(tmp_path), rows(jobs)) == (1, 1)
 
 
+@pytest.mark.slow  # it waits for a lease to be over
 @pytest.mark.parametrize("mode", MODES)
 def test_after_the_claim(hosts: Hosts, jobs: Jobs, tmp_path: Path, mode: str) -> None:
     """A host has claimed it and is never heard of again: its lease ends, and another runs it."""

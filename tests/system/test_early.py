@@ -48,6 +48,7 @@ def test_it_is_ended_in_the_middle(hosts: Hosts, jobs: Jobs, how: str, failure_c
     assert len(lines(hosts, "once")) == 1
 
 
+@pytest.mark.slow  # it waits for a lease to be over
 @pytest.mark.parametrize("without", [None, pytest.param("early mark", marks=pytest.mark.slow)])
 def test_its_host_dies(hosts: Hosts, jobs: Jobs, without: str | None) -> None:
     """Dead, with the class lost. Without the mark nobody knows that it has begun: it runs twice."""
@@ -77,6 +78,7 @@ def test_its_host_dies_between_the_mark_and_the_start(hosts: Hosts, jobs: Jobs) 
     assert lines(hosts, "once") == []
 
 
+@pytest.mark.slow  # it waits for a lease to be over
 def test_it_was_not_marked(hosts: Hosts, jobs: Jobs) -> None:
     """Its host dies before the mark is written, so it has certainly not begun: it runs, once."""
     host = hosts.start("one", "--slots", "1", "--lease", "2s", app="cancels").ready()

@@ -73,6 +73,7 @@ def test_killed_at_every_step(
     assert counts["done"] >= 1 and counts["repeated"] == 1
 
 
+@pytest.mark.slow  # it waits for a lease to be over
 def test_a_host_that_wakes_up_late(hosts: Hosts, jobs: Jobs, tmp_path: Path) -> None:
     """A stopped host's attempt is the new one's by now: it does not act, and is not heard."""
     first = hosts.start("a", "--slots", "1", "--lease", "2s", app="promises").ready()

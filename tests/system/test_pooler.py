@@ -117,6 +117,7 @@ def test_doctor_says_that_a_pooler_is_between(
     assert "DSN of PostgreSQL itself" in printed.out + printed.err
 
 
+@pytest.mark.slow  # it waits for a lease to be over
 def test_a_pooler_comes_between_the_leader_and_its_database(
     pooled: Callable[[str], str],
     postgres: EmbeddedPostgres,

@@ -16,6 +16,7 @@ FINE = Figures(
 )
 
 
+@pytest.mark.slow  # it waits for a lease to be over
 @pytest.mark.timeout(300)
 def test_hosts_are_deployed_one_after_the_other(database: str, tmp_path: Path) -> None:
     """Nothing is lost, nothing is spent, nobody waits for long; afterwards all run the new code."""

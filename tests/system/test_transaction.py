@@ -132,6 +132,7 @@ def test_supervisor_killed_right_after_the_commit(hosts: Hosts, jobs: Jobs, tmp_
     jobs.nothing_is_misplaced()
 
 
+@pytest.mark.slow  # it waits for a lease to be over
 def test_the_claim_was_lost(hosts: Hosts, jobs: Jobs, tmp_path: Path) -> None:
     """A stopped host wakes up when its job has long run elsewhere: its commit does not happen."""
     first = hosts.start("a", "--slots", "1", "--lease", "2s", app="promises").ready()
