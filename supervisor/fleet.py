@@ -386,7 +386,8 @@ class Fleet:
             return
         if nice := self._settings.nice.get(slot.pool):
             with suppress(OSError):  # it has died already
-                os.setpriority(os.PRIO_PROCESS, pid, nice)
+                own = os.getpriority(os.PRIO_PROCESS, 0)
+                os.setpriority(os.PRIO_PROCESS, pid, min(own + nice, 19))
         if slot.stage is Stage.KILLING:
             self._kills[life].strike()
         else:
