@@ -11,7 +11,6 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from signal import SIGKILL
 from time import monotonic_ns
@@ -353,7 +352,8 @@ class Fleet:
         )
         slot.retire_after = self._service()
         members = "" if slot.group is None else slot.group.members
-        asked = template.spawn(seat.number, life, mark, members, theirs)
+        nice = self._settings.nice.get(seat.pool, 0)
+        asked = template.spawn(seat.number, life, mark, members, nice, theirs)
         frames.close_descriptors(theirs)
         if not asked:  # it is dying: its successor comes back here
             slot.close()
@@ -384,10 +384,6 @@ class Fleet:
         except OSError as error:
             self._never_born(slot, f"slot {slot.number} could not be started: {error}")
             return
-        if nice := self._settings.nice.get(slot.pool):
-            with suppress(OSError):  # it has died already
-                own = os.getpriority(os.PRIO_PROCESS, 0)
-                os.setpriority(os.PRIO_PROCESS, pid, min(own + nice, 19))
         if slot.stage is Stage.KILLING:
             self._kills[life].strike()
         else:

@@ -120,9 +120,11 @@ class Template:
         """Whether another slot can be asked for now."""
         return self.stage is TemplateStage.READY and len(self.pending) < SPAWNS_AT_ONCE
 
-    def spawn(self, number: int, life: int, mark: str, group: str, descriptors: list[int]) -> bool:
+    def spawn(
+        self, number: int, life: int, mark: str, group: str, nice: int, descriptors: list[int]
+    ) -> bool:
         """Asks for a slot. False if it cannot be asked: it is dying or does not listen."""
-        body = {"slot": number, "life": life, "mark": mark, "group": group}
+        body = {"slot": number, "life": life, "mark": mark, "group": group, "nice": nice}
         try:
             frames.send(self._control, frames.pack(Kind.SPAWN, body), tuple(descriptors))
         except OSError:
