@@ -177,7 +177,7 @@ def wait(
     while not looks.enough(_look(conn, id)):
         if _is_in_transaction(conn):
             looks.refuse()
-        time.sleep(looks.pause())
+        time.sleep(looks.pause())  # endings are not announced: a cost of every job else
     return looks.status
 
 

@@ -220,7 +220,9 @@ class Effect:
             try:
                 return self._ask(self._finish())
             except psycopg.OperationalError as error:
-                time.sleep(self._pause(pauses, error))
+                time.sleep(
+                    self._pause(pauses, error)
+                )  # until PostgreSQL is back, or no time is left
                 self._to_write = what  # twice is as good as once: the claim's token guards it
 
     async def _awrite(self) -> None:

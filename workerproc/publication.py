@@ -8,10 +8,14 @@ moved while the claim is locked: an attempt that is not the job's any more moves
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from jobctl.workerproc import script
 from jobctl.workerproc.errors import LostClaim
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 CURRENT: Final = "current"
 #: Versions in the making, which no reader should look at.
 MAKING: Final = ".making-"
+#: What a version is called: the job, and the token of its attempt. Nothing else is ever removed.
+_VERSION: Final = re.compile(r"(\d+)-[0-9a-f]+-\d+")
 
 
 def published(folder: str | os.PathLike[str]) -> Path | None:
@@ -46,15 +52,23 @@ class Publication:
         if keep < 0:
             raise ValueError(f"ctx.publish: keep must be 0 or more, not {keep}")
         self.folder: Final = Path(folder)
-        self.version: Final = f"{context.job_id}-{context.token}"
+        # Called by a test, for no job, it has no token to be known by.
+        attempt = context.token if context.job_id else f"{uuid4().hex}-0"
+        self.version: Final = f"{context.job_id}-{attempt}"
         self.path: Final = self.folder / f"{MAKING}{self.version}"
         self._context = context
         self._keep = keep
 
     def __enter__(self) -> Publication:
-        """An empty folder. Raises OSError."""
+        """An empty folder. Raises OSError, and RuntimeError for a second one of one attempt."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._sweep_own()
+        if (self.folder / self.version).exists():
+            raise RuntimeError(
+                f"this attempt has published in {self.folder} already: write what belongs together "
+                "in one ctx.publish(), or give each its own folder"
+            )
+        if self._context.job_id:
+            self._sweep_own()
         self.path.mkdir()
         return self
 
@@ -66,18 +80,17 @@ class Publication:
         if raised[0] is not None:
             self._discard()
             return
-        self._make_whole()
-        if not self._context.job_id:  # run by a test, for no job: nobody else can be writing
-            self._point()
-            return
-        connections, context = self._context._connections, self._context
-        connection = connections.borrow(context.type, context.deadline)
-        try:
-            with connection.transaction():
-                script.run(connection, self._point_while_it_is_ours())
-        finally:
-            connections.give_back(connection)
-        self._sweep_old()
+        with self._whole():
+            if not self._context.job_id:  # run by a test, for no job: nobody else can be writing
+                self._point()
+                return
+            connections, context = self._context._connections, self._context
+            connection = connections.borrow(context.type, context.deadline)
+            try:
+                with connection.transaction():
+                    script.run(connection, self._point_while_it_is_ours())
+            finally:
+                connections.give_back(connection)
 
     async def __aenter__(self) -> Publication:
         """`__enter__`, for coroutines."""
@@ -88,15 +101,14 @@ class Publication:
         if raised[0] is not None or not self._context.job_id:
             self.__exit__(*raised)
             return
-        self._make_whole()
-        connections, context = self._context._connections, self._context
-        connection = await connections.aborrow(context.type, context.deadline)
-        try:
-            async with connection.transaction():
-                await script.arun(connection, self._point_while_it_is_ours())
-        finally:
-            connections.give_back(connection)
-        self._sweep_old()
+        with self._whole():
+            connections, context = self._context._connections, self._context
+            connection = await connections.aborrow(context.type, context.deadline)
+            try:
+                async with connection.transaction():
+                    await script.arun(connection, self._point_while_it_is_ours())
+            finally:
+                connections.give_back(connection)
 
     def _point_while_it_is_ours(self) -> Script[None]:
         context = self._context
@@ -105,12 +117,23 @@ class Publication:
         }  # fmt: skip
         mine = yield Ask("lock_claim", claim, context._connections.schema)
         if not mine:
-            shutil.rmtree(self.folder / self.version, ignore_errors=True)
             raise LostClaim(
                 f"the claim of job #{context.job_id} is not this attempt's any more: another has, "
                 f"or may have, begun. {self.folder / CURRENT} was not moved"
             )
         self._point()
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """On the disk and under its name within the block, which moves the pointer or fails."""
+        self._make_whole()
+        try:
+            yield
+        except BaseException:
+            if published(self.folder) != self.folder / self.version:
+                shutil.rmtree(self.folder / self.version, ignore_errors=True)
+            raise
+        self._sweep_old()
 
     def _make_whole(self) -> None:
         """On the disk, from the leaves up, and under its name."""
@@ -132,22 +155,22 @@ class Publication:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _sweep_own(self) -> None:
-        """What earlier attempts of this job had begun: they can publish nothing any more."""
-        for left in self.folder.glob(f"{MAKING}{self._context.job_id}-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        """What earlier attempts of this job have left: they can publish nothing any more."""
+        counts = published(self.folder)
+        for one in self.folder.iterdir():
+            version = _VERSION.fullmatch(one.name.removeprefix(MAKING))
+            if version and int(version[1]) == self._context.job_id and one != counts:
+                shutil.rmtree(one, ignore_errors=True)
 
     def _sweep_old(self) -> None:
-        """All versions but the one that counts and those that were kept for readers."""
+        """All versions but the one that counts and those that were kept for readers. Whatever else
+        lies in the folder is somebody else's."""
         counts = published(self.folder)
-        whole = (one for one in self.folder.iterdir() if one.is_dir() and _is_version(one))
+        whole = (one for one in self.folder.iterdir() if _VERSION.fullmatch(one.name))
         old = [one for one in whole if one != counts]
         old.sort(key=lambda one: one.stat().st_mtime_ns, reverse=True)
         for one in old[self._keep :]:
             shutil.rmtree(one, ignore_errors=True)
-
-
-def _is_version(path: Path) -> bool:
-    return not path.is_symlink() and not path.name.startswith(".")
 
 
 def _flush(path: Path) -> None:

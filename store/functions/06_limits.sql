@@ -151,7 +151,7 @@ BEGIN
     IF cardinality(left_out) > 0 THEN
         INSERT INTO limit_arrival (limit_key) SELECT k.key FROM unnest(left_out) AS k (key);
     END IF;
-    IF due OR cardinality(left_out) > 0 THEN
+    IF due THEN
         PERFORM ring();
     END IF;
     RETURN moved;
@@ -164,6 +164,7 @@ CREATE OR REPLACE FUNCTION admit_arrivals(OUT moved integer, OUT next_in double 
     LANGUAGE plpgsql SET search_path FROM CURRENT SET jit = off
 AS $$
 DECLARE
+    again constant double precision := 0.1;     -- seconds
     keys  text[];
     held  text[];
     until timestamptz[];
@@ -186,10 +187,17 @@ BEGIN
     ) AS u;
     PERFORM hold_limit(h.key, h.until) FROM unnest(held, until) AS h (key, until);
     moved := CASE WHEN keys IS NULL THEN 0 ELSE admit(keys) END;
-    SELECT greatest(0, extract(epoch FROM min(s.admit_at) - clock_timestamp())::double precision)
+    SELECT greatest(0, extract(epoch FROM s.admit_at - clock_timestamp())::double precision)
     INTO next_in
     FROM limit_state AS s
-    WHERE s.admit_at IS NOT NULL;
+    WHERE s.admit_at IS NOT NULL
+    ORDER BY s.admit_at
+    LIMIT 1;
+    -- What somebody has locked, perhaps for long, or what was too much for one go. Not by a ring: everybody
+    -- would come running for as long as it is locked.
+    IF EXISTS (SELECT FROM limit_arrival) THEN
+        next_in := least(coalesce(next_in, again), again);
+    END IF;
 END
 $$;
 
@@ -217,12 +225,18 @@ CREATE OR REPLACE FUNCTION settle_places(
     LANGUAGE plpgsql SET search_path FROM CURRENT
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
+DECLARE
+    moved integer;
 BEGIN
     PERFORM hold_limit(t.key, clock_timestamp() + make_interval(secs => least(t.hold, 86400)))
     FROM unnest(keys, hold) AS t (key, hold)
     WHERE t.hold IS NOT NULL;
     PERFORM brake_limits(keys, good, bad);
-    RETURN admit(keys);
+    moved := admit(keys);
+    IF EXISTS (SELECT FROM limit_arrival) THEN
+        PERFORM ring();     -- somebody else has to look: who settles does not come back for it
+    END IF;
+    RETURN moved;
 END
 $$;
 

@@ -1,6 +1,6 @@
 -- Which span has enqueued a job, for those who trace.
 -- compatible-from: 1
--- functions: 8ab007a32416
+-- functions: 508815b9114e
 
 ALTER TABLE job
     ADD COLUMN traceparent text,

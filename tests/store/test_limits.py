@@ -58,6 +58,15 @@ def test_only_so_many_of_a_key_are_let_in(conn: Connection) -> None:
     assert violations(conn) == []
 
 
+def test_nobody_looks_again_for_nothing(conn: Connection) -> None:
+    """Where no moment is planned, whoever leaves lets in the next: no reason to come back."""
+    assert run(conn, "admit") == [(0, None)]
+    set_limit(conn, "api", 1)
+    enqueue(conn, 3, limit_key="api")
+    assert run(conn, "admit") == [(1, None)]
+    assert run(conn, "admit") == [(0, None)]
+
+
 def test_who_leaves_lets_in_the_next(conn: Connection) -> None:
     """In the transaction that frees the place, in their order, without anybody looking."""
     set_limit(conn, "api", 2)
@@ -216,6 +225,12 @@ def test_a_key_in_somebodys_hands_is_not_forgotten(conn: Connection, database: s
         other.execute("SELECT FROM limit_state FOR UPDATE")
         assert succeed(conn, claims) == {claims[0].job_id}  # and has not waited
         assert (admit(conn), held(conn, "api")) == (0, 0)
+        # It is looked at again soon, and nobody is rung for: it may stay locked for long.
+        rung = conn.execute("SELECT last_value FROM ring_at").fetchone()
+        conn.execute("SELECT pg_sleep(0.05)")
+        ((moved, next_in),) = run(conn, "admit")
+        assert (moved, next_in) == (0, pytest.approx(0.1))
+        assert conn.execute("SELECT last_value FROM ring_at").fetchone() == rung
     assert (admit(conn), held(conn, "api")) == (1, 1)
 
 

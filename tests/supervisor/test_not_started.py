@@ -2,106 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Any
-
-import psycopg
-
 from jobctl.store import reading
-from jobctl.store.dsn import conninfo
-from jobctl.store.link import DISPATCH_SETTINGS, Link, patience_of
-from jobctl.supervisor.claimed import Claimed
-from jobctl.supervisor.code import Code
+from jobctl.store.link import Link
 from jobctl.supervisor.dispatch import Dispatcher
-from jobctl.supervisor.outcomes import UNREGISTERED, Failed, HandedBack, Unrunnable
-from jobctl.supervisor.pool_spec import all_pools
-from jobctl.supervisor.slot import Running
 from tests.store.standing import put
-
-
-class Slot:
-    """Takes nothing, as one that has just died; or, once `alive`, whatever it is given."""
-
-    generation, number, pool = 1, 1, "default"
-
-    def __init__(self, hands: Hands) -> None:
-        self._hands = hands
-
-    def give(self, running: Running, frame: bytes) -> bool:
-        if self._hands.alive:
-            self._hands.given.append(running.claim)
-        return self._hands.alive
-
-
-class Hands:
-    """A host with three idle slots."""
-
-    def __init__(self) -> None:
-        self.alive = False
-        self.given: list[Claimed] = []
-        self.returned: list[Claimed] = []
-
-    def idle_slots(self, pool: str) -> list[Slot]:
-        return [Slot(self)] * 3
-
-    def may_claim(self) -> bool:
-        return True
-
-    def may_start(self) -> bool:
-        return True
-
-    def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable | Failed) -> None:
-        assert isinstance(cause, HandedBack)
-        self.returned.append(claimed)
-
-    def holds(self) -> set[tuple[int, int]]:
-        return set()
-
-    def disown(self, claims: list[tuple[int, int]]) -> None:
-        assert claims == []
-
-    def on_claims_missing(self, present: set[int], before_token: int) -> None: ...
-
-    def on_claimed(self, claimed: list[Claimed]) -> None: ...
-
-    def on_refused(self, statement: str, error: psycopg.Error) -> None:
-        raise error
-
-
-Story = Callable[[Dispatcher, Hands, Link], Awaitable[None]]
-
-
-def play(database: str, ack: str, story: Story, **settings: str) -> None:
-    """With a dispatcher that has claimed what is queued."""
-
-    async def scene() -> None:
-        hands, code = Hands(), Code()
-        code.learn(1, [replace(UNREGISTERED, name="send", ack=ack)])
-        where = conninfo(database, schema="jobctl", application_name="test")
-        link = Link(
-            "claim", where, {**DISPATCH_SETTINGS, **settings}, lambda *_: None, lambda *_: None,
-            patience_of(60),
-        )  # fmt: skip
-        pools = all_pools(1, None, ())
-        dispatcher = Dispatcher(link, hands, code, pools, 0)  # type: ignore[arg-type]  # Slot
-        dispatcher.session_id, dispatcher.backstop = 1, 60.0
-        running = asyncio.create_task(dispatcher.run())
-        try:
-            async with asyncio.timeout(30):
-                await story(dispatcher, hands, link)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            await link.close()
-
-    asyncio.run(scene())
-
-
-async def appear(fact: Callable[[], Any]) -> None:
-    while not fact():  # noqa: ASYNC110 - the dispatcher has no event of this
-        await asyncio.sleep(0.01)
+from tests.supervisor.dispatching import Hands, appear, play
 
 
 def test_what_waits_here_is_cancelled(database: str) -> None:
@@ -123,7 +28,7 @@ def test_what_waits_here_is_cancelled(database: str) -> None:
         assert hands.returned[1].job_id == late
         assert {one.job_id for one in hands.given} < set(jobs)
 
-    play(database, "late", story)
+    play(database, story)
 
 
 def test_nothing_that_is_early_starts_without_its_mark(database: str) -> None:
@@ -148,7 +53,7 @@ def test_nothing_that_is_early_starts_without_its_mark(database: str) -> None:
             assert row == {"marked": True, "how": "on"}
 
     try:
-        play(database, "early", story, synchronous_commit="off")
+        play(database, story, ack="early", synchronous_commit="off")
     finally:
         with reading.connect(database, "jobctl") as see:
             see.execute("DROP TRIGGER note ON jobctl.claim")
@@ -173,7 +78,7 @@ def test_a_claim_that_is_gone_is_not_marked(database: str) -> None:
         assert hands.given == []
 
     try:
-        play(database, "early", story)
+        play(database, story, ack="early")
     finally:
         with reading.connect(database, "jobctl") as see:
             see.execute("DROP TRIGGER take ON jobctl.claim")

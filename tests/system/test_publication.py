@@ -103,6 +103,27 @@ def test_versions_that_nobody_can_be_reading_any_more_go(
     assert read(tmp_path) == ("3", "3")
 
 
+def test_what_lies_beside_the_versions_is_left_alone(tmp_path: Path) -> None:
+    """A folder that is used for other things too loses none of them."""
+    for name in ("2026-11", "archive", "7-notes", ".hidden"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "precious").write_text("x")
+    for _ in range(3):
+        with Context(type="t").publish(tmp_path, keep=0) as new:
+            (new.path / "a").write_text("1")
+    names = {one.name for one in tmp_path.iterdir()}
+    assert names == {"2026-11", "archive", "7-notes", ".hidden", "current", new.version}
+    assert (tmp_path / "archive" / "precious").read_text() == "x"
+
+
+def test_an_attempt_publishes_in_a_folder_once(tmp_path: Path) -> None:
+    """What it has published is being read."""
+    ctx = Context(type="t", job_id=7, token=Token(1, 1))
+    (tmp_path / "7-1-1").mkdir()
+    with pytest.raises(RuntimeError, match=r"published in .* already"), ctx.publish(tmp_path):
+        pass
+
+
 def test_two_tokens_are_two_versions() -> None:
     """What names a version is the right to one attempt."""
     names = {

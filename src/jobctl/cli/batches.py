@@ -71,7 +71,7 @@ class Batches:
             return
         try:
             self._napping = True
-            time.sleep(wait)
+            time.sleep(wait)  # the pace that --rate asks for
         except KeyboardInterrupt:
             self.stopped = True
         finally:

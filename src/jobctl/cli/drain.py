@@ -191,7 +191,7 @@ def _until_none(
                 return rows
             if words is not None:
                 progress.show(words(rows))
-            time.sleep(LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)  # hosts are asked, they do not call
     return []
 
 

@@ -71,7 +71,7 @@ def examine(loaded: Loaded, connection: Connection) -> list[Finding]:
 
 def clock(connection: Connection) -> Finding:
     """How far the host's wall clock is from the database's."""
-    before = time.time()
+    before = time.time()  # the host's wall clock is what is judged here
     there = reading.clock(connection).timestamp()
     after = time.time()
     skew = there - (before + after) / 2

@@ -105,6 +105,7 @@ def wait(loaded: Loaded, job_ids: tuple[int, ...], timeout: float | None, output
             if give_up is not None and monotonic() >= give_up:
                 left = [f"#{row['id']} is {row['state']}" for row in found.values()]
                 raise Failure(ExitCode.TIMED_OUT, f"Still waiting: {', '.join(left)}.")
+            # Endings are not announced to whoever might wait: that would be a cost of every job.
             time.sleep(look if give_up is None else max(0.0, min(look, give_up - monotonic())))
             look = min(look * 1.5, LAST_LOOK)
     rows = [found[job_id] for job_id in job_ids]

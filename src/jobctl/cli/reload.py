@@ -79,7 +79,7 @@ def _until(left: Callable[[], Sequence[State]], give_up: float | None) -> Sequen
             if give_up is not None and monotonic() >= give_up:
                 return states
             progress.show(" ".join(_unfinished(state) for state in states))
-            time.sleep(LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)  # hosts are asked, they do not call
     return []
 
 

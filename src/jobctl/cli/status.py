@@ -36,7 +36,7 @@ def status(loaded: Loaded, watch: float | None, output: Output) -> int:
     with database.connect(loaded) as connection:
         _show(connection, output)
         while watch is not None:
-            time.sleep(max(watch, 0.1))
+            time.sleep(max(watch, 0.1))  # what --watch means
             if output.is_table:
                 # Home, and clear what is below: a terminal that blinks cannot be read.
                 data("\x1b[H\x1b[J" if is_terminal() else "")

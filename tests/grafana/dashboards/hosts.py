@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.grafana.dashboards.panels import AMBER, GREEN, RED, Dashboard, Row, figure, graph
+from tests.grafana.dashboards.figures import BUSY_SLOTS, LEADERS, SUPERVISORS
+from tests.grafana.dashboards.panels import AMBER, RED, Dashboard, Row, figure, graph
 
 HOSTS = Dashboard(
     "jobctl-hosts",
@@ -10,29 +11,10 @@ HOSTS = Dashboard(
     "The supervisors and their slots: who is there, who leads, what dies, what is late.",
     ("pool",),
     (
-        figure(
-            "Supervisors",
-            "How many tell Prometheus that they run. More: jobctl hosts",
-            "count(jobctl_build_info{})",
-            steps=((1, GREEN),),
-            below=RED,
-        ),
+        SUPERVISORS,
         figure("Slots", "Of all of them, in whatever stage.", "sum(jobctl_slots{})"),
-        figure(
-            "Busy slots",
-            "Share of the slots that run a job.",
-            'sum(jobctl_slots{stage="busy"}) / sum(jobctl_slots{})',
-            "percentunit",
-            steps=((0.8, AMBER), (0.95, RED)),
-            decimals=0,
-        ),
-        figure(
-            "Leaders",
-            "Exactly one. More: jobctl hosts",
-            "sum(jobctl_leader{})",
-            steps=((1, GREEN), (2, AMBER)),
-            below=RED,
-        ),
+        BUSY_SLOTS,
+        LEADERS,
         figure(
             "Draining",
             "Supervisors that claim nothing more. More: jobctl undrain",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.grafana.dashboards.figures import BUSY_SLOTS, LEADERS, SUPERVISORS
 from tests.grafana.dashboards.panels import (
     AMBER,
     GREEN,
@@ -45,34 +46,15 @@ OVERVIEW = Dashboard(
             'sum(max by (queue) (jobctl_jobs{state="dead"}))',
             steps=((1, AMBER),),
         ),
-        figure(
-            "Busy slots",
-            "Share of all slots that run a job. More: jobctl jobs list --state running",
-            'sum(jobctl_slots{stage="busy"}) / sum(jobctl_slots{})',
-            "percentunit",
-            steps=((0.8, AMBER), (0.95, RED)),
-            decimals=0,
-        ),
-        figure(
-            "Leaders",
-            "Supervisors that lead: exactly one. More: jobctl hosts",
-            "sum(jobctl_leader{})",
-            steps=((1, GREEN), (2, AMBER)),
-            below=RED,
-        ),
+        BUSY_SLOTS,
+        LEADERS,
         figure(
             "Database",
             "Whether PostgreSQL answers every supervisor.",
             "min(jobctl_database_up{})",
             words={"0": ("down", RED), "1": ("up", GREEN)},
         ),
-        figure(
-            "Supervisors",
-            "How many tell Prometheus that they run. More: jobctl hosts",
-            "count(jobctl_build_info{})",
-            steps=((1, GREEN),),
-            below=RED,
-        ),
+        SUPERVISORS,
         figure(
             "Alerts",
             "Alerts of jobctl that fire. What to do about each is in its runbook.",
