@@ -18,8 +18,13 @@ BEGIN ATOMIC
 END;
 
 -- Lets in as many of the jobs that wait for these keys as there are places and moments for. Returns how
--- many. A job whose moment is within the next second is given it now, and stands in `scheduled` till
--- then: nobody polls for it.
+-- many. A job whose moment is near is given it now, and stands in `scheduled` till then: nobody polls
+-- for it. Two things would let more start in a second than a rate allows, whatever was planned:
+--   * What stands in `ready` and nobody takes (slots are busy, the queue is paused) will start in one go.
+--     It counts as if it took its moments now, so there is never more of it than a burst and what
+--     some tenths of a second allow.
+--   * A job that may start at once still has to be claimed. Whoever has to wait is therefore planned
+--     `slack` after its moment, so that who went first cannot be caught up with.
 CREATE OR REPLACE FUNCTION admit(keys text[]) RETURNS integer
     LANGUAGE plpgsql SET search_path FROM CURRENT
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -27,7 +32,8 @@ AS $$
 #variable_conflict use_column
 DECLARE
     most    constant integer := 1000;       -- of one key, in one go
-    ahead   constant double precision := 1; -- seconds
+    ahead   constant double precision := 0.2;   -- seconds
+    slack   constant interval := '0.1 s';
     moment  timestamptz;
     mine    text[];
     left_out text[];
@@ -55,18 +61,17 @@ BEGIN
     moment := clock_timestamp();
     WITH key AS MATERIALIZED (
         SELECT
-            s.limit_key, s.per_seconds, s.burst, s.held_until,
-            greatest(s.next_start, moment) AS base,
+            s.limit_key, s.per_seconds, s.burst, s.held_until, paced.base,
+            -- Those before it may not have begun yet.
+            s.next_start + slack > moment + s.burst * paced.step AS follows,
             CASE
                 WHEN s.held_until > moment THEN 0
                 ELSE least(
                     most,
                     least(s.max_running, floor(s.braked_to)::integer) - held.n,
                     -- How many of the moments that the rate gives lie before the end of what is planned.
-                    CASE WHEN s.per_seconds IS NOT NULL THEN
-                        floor((ahead - extract(epoch FROM greatest(s.next_start, moment) - moment)::double precision)
-                              / s.per_seconds)::bigint + s.burst
-                    END)
+                    floor((ahead - extract(epoch FROM paced.base - moment)::double precision)
+                          / s.per_seconds)::bigint + s.burst)
             END AS room
         FROM limit_state AS s
         CROSS JOIN LATERAL (
@@ -77,14 +82,27 @@ BEGIN
                 LIMIT coalesce(s.max_running, 0)
             ) AS c
         ) AS held
+        CROSS JOIN LATERAL (
+            SELECT count(*)::integer AS n
+            FROM (
+                SELECT
+                FROM place AS p
+                CROSS JOIN LATERAL (SELECT FROM ready AS o WHERE o.job_id = p.job_id LIMIT 1) AS r
+                WHERE p.limit_key = s.limit_key AND s.per_seconds IS NOT NULL
+                LIMIT most
+            ) AS c
+        ) AS untaken
+        CROSS JOIN LATERAL (
+            SELECT
+                make_interval(secs => s.per_seconds) AS step,
+                greatest(s.next_start, moment + make_interval(secs => untaken.n * s.per_seconds)) AS base
+        ) AS paced
         WHERE s.limit_key = ANY(mine)
     ),
     next AS MATERIALIZED (
         SELECT
             k.limit_key, k.base, k.per_seconds, w.job_id, w.priority, w.nth, w.seq,
-            CASE WHEN k.per_seconds IS NOT NULL
-                THEN k.base + make_interval(secs => (w.nth - k.burst) * k.per_seconds)
-            END AS start_at
+            CASE WHEN e.earliest > moment OR k.follows THEN e.earliest + slack ELSE e.earliest END AS start_at
         FROM key AS k
         CROSS JOIN LATERAL (
             SELECT o.*, row_number() OVER (ORDER BY o.priority DESC, o.seq) AS nth
@@ -97,6 +115,9 @@ BEGIN
                 FOR UPDATE SKIP LOCKED
             ) AS o
         ) AS w
+        CROSS JOIN LATERAL (
+            SELECT k.base + make_interval(secs => (w.nth - k.burst) * k.per_seconds) AS earliest
+        ) AS e
     ),
     gone AS (
         DELETE FROM blocked AS b WHERE b.job_id = ANY(ARRAY(SELECT n.job_id FROM next AS n))
@@ -123,8 +144,8 @@ BEGIN
     noted AS (
         UPDATE limit_state AS s
         SET next_start = CASE
-                WHEN k.per_seconds IS NOT NULL AND t.n > 0
-                    THEN k.base + make_interval(secs => t.n * k.per_seconds)
+                WHEN t.n > 0 OR k.base > moment
+                    THEN k.base + make_interval(secs => coalesce(t.n, 0) * k.per_seconds)
                 ELSE s.next_start
             END,
             admit_at = CASE

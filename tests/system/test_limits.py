@@ -85,8 +85,8 @@ def test_a_rate_is_kept_by_two_hosts(hosts: Hosts, jobs: Jobs) -> None:
     begins = sorted(began for _, began, _ in noted(hosts.folder))
     assert len(begins) == 40
     assert begins[-1] - begins[0] > 0.9 * 39 * 0.05
-    # In no second more than are planned for it, and what a late wake-up adds.
-    assert max(sum(at <= other < at + 1 for other in begins) for at in begins) <= 30
+    # In no second more than rate and burst allow, and what late wake-ups of a busy machine add.
+    assert max(sum(at <= other < at + 1 for other in begins) for at in begins) <= 25
     no_place_is_held(jobs)
 
 
