@@ -261,8 +261,8 @@ def test_429_holds_the_whole_key(conn: Connection) -> None:
 
 
 def test_a_rate_plans_moments_ahead(conn: Connection) -> None:
-    """A hundred a second, three at once: the starts are 10 ms apart behind the first three, and only
-    what is near is planned."""
+    """A hundred a second, three at once: the starts are 10 ms apart behind the first three, and
+    only what is near is planned."""
     set_limit(conn, "api", per_seconds=0.01, burst=3)
     enqueue(conn, 100, limit_key="api")
     assert 21 <= admit(conn) <= 23
@@ -279,8 +279,8 @@ def test_a_rate_plans_moments_ahead(conn: Connection) -> None:
 
 
 def test_who_must_wait_does_not_catch_up_with_who_went_at_once(conn: Connection) -> None:
-    """A job that is let in at once has still to be claimed. Were the next one planned exactly a step
-    after it, a slow claim would make one too many of a second."""
+    """A job that is let in at once has still to be claimed. Were the next one planned exactly a
+    step after it, a slow claim would make one too many of a second."""
     set_limit(conn, "api", per_seconds=0.05, burst=3)
     enqueue(conn, 3, limit_key="api")
     admit(conn)
@@ -292,8 +292,8 @@ def test_who_must_wait_does_not_catch_up_with_who_went_at_once(conn: Connection)
 
 
 def test_what_nobody_takes_does_not_pile_up(conn: Connection) -> None:
-    """All slots are busy, or the queue is paused: what has been let in meanwhile starts in one go when
-    that is over, so it must not be all that the rate would have allowed."""
+    """All slots are busy, or the queue is paused: what has been let in meanwhile starts in one go
+    when that is over, so it must not be all that the rate would have allowed."""
     set_limit(conn, "api", per_seconds=0.02, burst=3)
     enqueue(conn, 500, limit_key="api")
     admit(conn)

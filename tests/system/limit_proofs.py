@@ -79,8 +79,8 @@ def main() -> int:
 
 
 def throughput(jobs: int) -> dict[str, float]:
-    """No-op jobs without a limit, with one that does not bind, with a thousand keys: in turn, so that
-    a machine which is slow for a while is slow for all three, and the medians of ROUNDS each."""
+    """No-op jobs without a limit, with one that does not bind, with a thousand keys: in turn, so
+    that a machine which is slow for a while is slow for all three; medians of ROUNDS each."""
     kinds: dict[str, Callable[[int], str | None]] = {
         "no_limit": lambda at: None,
         "one_key": lambda at: "bench:all",
