@@ -507,6 +507,14 @@ def test_released_migrations_are_what_they_were() -> None:
         "0001_first": "f2f33f689e00",
         "0002_cron": "afed7552532d",
         "0003_ceilings": "66e458a452e0",
+        "0004_functions": "5b34b67a1000",
+        "0005_enqueue_mark": "869301ae49b0",
+        "0006_cancel": "c097909ddaac",
+        "0007_limits": "c31ae950d298",
+        "0008_steps": "b59e63012bfb",
+        "0009_error_groups": "5783b86de59b",
+        "0010_effects": "b6f210794809",
+        "0011_trace": "196bdb472c90",
     }
 
 
