@@ -21,6 +21,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from jobctl.store import rights
 from jobctl.store.errors import SchemaError
 from jobctl.store.schema_name import schema_from_environment
 from jobctl.store.statements import sql as statement_called
@@ -294,8 +295,7 @@ def _explain(error: Exception) -> None:
         ) from error
     if code == "42501":
         raise SchemaError(
-            f"this database user may not do that ({said}): let the schema's owner grant USAGE on "
-            "the schema, its sequences and its functions, and the rights on its tables"
+            f"this database user may not do that ({said}). {rights.remedy(rights.Kind.PRODUCER)}"
         ) from error
 
 

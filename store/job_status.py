@@ -14,7 +14,8 @@ from jobctl.store.states import State
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
     """One job. The fields are the columns of the view `jobs`; `attempt` is 0 before the first run,
-    the number of the attempt that runs while it runs, and of the attempts spent afterwards."""
+    the number of the attempt that runs while it runs, and of the attempts spent afterwards. `args`
+    is empty for a database user who may not read them (`jobctl grants`: a producer)."""
 
     id: int
     type: str
@@ -65,6 +66,7 @@ class JobStatus:
             **json.loads(row[0]),
             **{name: _loads(text) for name, text in zip(_JSON, row[1:], strict=True)},
         }
+        columns = {**columns, "args": columns["args"] or {}}
         return cls(**{name: _typed(name, columns.get(name)) for name in _NAMES})
 
 

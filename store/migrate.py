@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, cast
 import psycopg
 from psycopg import sql
 
+from jobctl.store import grants
 from jobctl.store.dsn import conninfo
 from jobctl.store.errors import SchemaError
 from jobctl.store.migration_files import Migration, ours
@@ -54,7 +55,8 @@ def migrate(
     files: Sequence[Migration] | None = None,
     patience: float = PATIENCE_SECONDS,
 ) -> list[Applied]:
-    """Applies what is missing and returns it, in order; nothing when all is there.
+    """Applies what is missing and returns it, in order; nothing when all is there. The roles that
+    `jobctl grants` knows get their rights on what is new.
 
     Raises SchemaError when the schema cannot become what this code needs, when a migration fails
     (nothing of it stays), or when others take longer than `patience` seconds; psycopg's
@@ -62,12 +64,15 @@ def migrate(
     """
     wanted = files or ours()
     with _connect(dsn, schema) as connection:
-        if not pending(recorded(connection, schema), wanted, schema):
+        if not pending(recorded(connection, schema), wanted, schema) and not grants.incomplete(
+            connection, schema
+        ):
             return []
         _take_turn(connection, schema, patience)
         _lay_ground(connection, schema)
         missing = pending(recorded(connection, schema), wanted, schema)
-        done = (_apply(connection, migration, schema) for migration in missing)
+        done = [_apply(connection, migration, schema) for migration in missing]
+        _grant_again(connection, schema)
         return [applied for applied in done if applied is not None]
 
 
@@ -200,6 +205,14 @@ def _apply(connection: _Connection, migration: Migration, schema: str) -> Applie
     if not ours_alone:
         return None
     return Applied(migration.number, migration.name, monotonic() - begun)
+
+
+def _grant_again(connection: _Connection, schema: str) -> None:
+    """A new table or function is nobody's but the owner's until now. Killed before this, the next
+    call does it: it looks for roles that lack something too."""
+    if roles := grants.incomplete(connection, schema):
+        with connection.transaction():
+            grants.apply(connection, roles, schema)
 
 
 def _patiently(step: Callable[[], bool]) -> bool:

@@ -16,6 +16,7 @@ from psycopg.rows import tuple_row
 
 from jobctl.store.errors import SchemaError
 from jobctl.store.migration_files import Migration, ours
+from jobctl.store.rights import remedy
 from jobctl.store.schema_name import DEFAULT_SCHEMA, checked_schema_name
 from jobctl.store.statements import sql as statement
 
@@ -127,6 +128,6 @@ def _require(files: Sequence[Migration], schema: str) -> None:
 
 def _forbidden(schema: str, error: psycopg.Error) -> SchemaError:
     return SchemaError(
-        f'this database user may not read schema "{schema}" ({error.diag.message_primary}): '
-        "connect as its owner, or let the owner grant USAGE on the schema and rights on its tables"
+        f'this database user may not read schema "{schema}" ({error.diag.message_primary}). '
+        f"{remedy()}"
     )

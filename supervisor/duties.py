@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Protocol
 
-from psycopg import errors, sql
+from psycopg import errors
 
 from jobctl.store.link import Link, Row
 from jobctl.supervisor.census import Census, Registrar
@@ -136,8 +136,7 @@ class Housekeeping:
             # than make every settle wait behind us.
             await link.execute("set", "SELECT set_config('lock_timeout', '200ms', false)")
             try:
-                drop = sql.SQL("DROP TABLE {}").format(sql.Identifier(name))
-                await link.execute("drop_history", drop.as_string())
+                await link.run("drop_history", name=name)
             except errors.LockNotAvailable:
                 return
             finally:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import psycopg
 
 from jobctl.store.link import Link, Row, Unreachable
+from jobctl.store.rights import Kind, arequire
 from jobctl.store.schema_check import acheck
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.identity import Identity, new_session_id, proven_dead
@@ -188,6 +189,7 @@ class Lease:
 
     async def _begin(self) -> None:
         await acheck(self._link.connection, self._schema)
+        await arequire(self._link.connection, Kind.WORKER, self._schema)
         ((channel,),) = await self._link.execute("channel", "SELECT channel()")
         await self._link.listen(channel)
         if self.session_id:

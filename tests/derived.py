@@ -1,6 +1,6 @@
-"""The parts of README.md that the code says: each a table that is made, never typed.
+"""The parts of README.md and of the operator's page that the code says: tables, made, never typed.
 
-`python -m tests.derived` writes them into the file, between `<!-- derived: NAME -->` and
+`python -m tests.derived` writes them into the files, between `<!-- derived: NAME -->` and
 `<!-- end -->`; `test_readme.py` compares. The words here are only those that the code has no reason
 to hold; what happens is found by asking it. It also writes the digest of store/functions into the
 header of the newest migration that brings them, if that is not released yet.
@@ -22,8 +22,9 @@ import click
 from jobctl.cli import manual
 from jobctl.cli.app import app
 from jobctl.cli.endings import ExitCode
-from jobctl.store import states
+from jobctl.store import rights, states
 from jobctl.store.migration_files import digest, functions_text, load
+from jobctl.store.rights import LETTERS, USUAL_NAMES, Kind
 from jobctl.store.states import Outcome, State
 from jobctl.supervisor import outcomes, settings
 from jobctl.supervisor import supervisor as supervisor_module
@@ -35,6 +36,7 @@ from jobctl.supervisor.signals import Intent
 from tests.exposed import families, new_metrics
 
 README = Path(__file__).parents[1] / "README.md"
+DEPLOYING = README.parent / "examples" / "deploy" / "README.md"
 #: The newest migration that somebody's database may have.
 RELEASED = 11
 _PART = re.compile(r"(<!-- derived: ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.S)
@@ -275,8 +277,45 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+# Database roles ---------------------------------------------------------------------------------
+
+
+def role_table() -> str:
+    """The kinds, what each is for, and the name that a role of it has if nobody gives another."""
+    rows = [
+        (f"`{USUAL_NAMES[Kind[name]]}`", f"{Kind[name]}", words)
+        for name, words in _docstrings(Kind).items()
+    ]
+    return _table(("role", "kind", "who, and what for"), rows)
+
+
+def right_table() -> str:
+    """Everything in the schema, and what each kind may do with it; functions with an asterisk act
+    with the owner's rights."""
+    words = {**LETTERS, "X": "EXECUTE"}
+    doors = set(
+        re.findall(
+            r"FUNCTION (\w+)\((?:(?!\nAS|CREATE ).)*?SECURITY DEFINER",
+            functions_text(README.parent / "store" / "functions"),
+            re.S,
+        )
+    )
+    rows = []
+    for what, name, letters in rights.lines():
+        star = "*" if what == "function" and name in doors else ""
+        cells = []
+        for kind in Kind:
+            each, _, column = letters[kind].rstrip(")").partition("(")
+            said = ", ".join(words[letter].lower() for letter in each)
+            cells.append(said + (f" of {column}" if column else ""))
+        rows.append((f"{what} `{name}`{star}", *cells))
+    return _table(("", *Kind), rows)
+
+
 #: Name of the part -> what makes it.
 DERIVED: dict[str, Callable[[], str]] = {
+    "roles": role_table,
+    "rights": right_table,
     "outcomes": outcome_table,
     "state-picture": state_picture,
     "states": state_table,
@@ -305,4 +344,5 @@ def renew_digest() -> None:
 if __name__ == "__main__":
     renew_digest()
     manual.write()
-    README.write_text(renewed(README.read_text()))
+    for page in (README, DEPLOYING):
+        page.write_text(renewed(page.read_text()))

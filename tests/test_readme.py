@@ -20,8 +20,9 @@ import pytest
 from psycopg import sql
 
 import jobctl
-from jobctl.store import cron_spec, json_values, migrate, texts
+from jobctl.store import cron_spec, grants, json_values, migrate, texts
 from jobctl.store.reading import LARGEST_COUNT
+from jobctl.store.rights import USUAL_NAMES, Kind
 from jobctl.supervisor import (
     cron,
     dispatch,
@@ -38,6 +39,7 @@ from tests import derived
 from tests.mentions import HERE, blocks, commands, spans, unknown_commands, unknown_targets
 
 README = (HERE / "README.md").read_text()
+DEPLOYING = derived.DEPLOYING.read_text()
 CHANGELOG = (HERE / "CHANGELOG.md").read_text()
 
 
@@ -54,18 +56,20 @@ def _section(title: str) -> str:
 @pytest.mark.parametrize("name", derived.DERIVED)
 def test_a_derived_table_is_what_the_code_says(name: str) -> None:
     """If not: python -m tests.derived."""
-    assert derived.parts(README).get(name) == derived.DERIVED[name]()
+    assert derived.parts(README + DEPLOYING).get(name) == derived.DERIVED[name]()
 
 
 def test_every_derived_part_is_known() -> None:
     """A part with a misspelt name would never be compared."""
-    assert derived.parts(README).keys() == derived.DERIVED.keys()
+    assert derived.parts(README + DEPLOYING).keys() == derived.DERIVED.keys()
 
 
 # What it names ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [README, CHANGELOG], ids=["README", "CHANGELOG"])
+@pytest.mark.parametrize(
+    "text", [README, CHANGELOG, DEPLOYING], ids=["README", "CHANGELOG", "deploy"]
+)
 def test_every_command_exists(text: str) -> None:
     """With its options."""
     typed = list(commands(text))
@@ -212,6 +216,8 @@ def shop(database: str) -> Iterator[str]:
         owner.execute("CREATE ROLE shop LOGIN")
         owner.execute("CREATE TABLE public.upload (image text)")
         owner.execute("GRANT ALL ON public.upload TO shop")
+        groups = [(USUAL_NAMES[kind], kind) for kind in (Kind.PRODUCER, Kind.READ_ONLY)]
+        grants.grant(database, groups)
         owner.execute(blocks(README, "sql")[1].encode())
         name = sql.Identifier(owner.info.user)
         try:
@@ -220,8 +226,9 @@ def shop(database: str) -> Iterator[str]:
             yield psycopg.conninfo.make_conninfo(database, options="-c role=shop")
         finally:
             owner.execute("DROP TABLE public.upload")
-            owner.execute("DROP OWNED BY shop")
-            owner.execute("DROP ROLE shop")
+            for role in ("shop", *dict(groups)):
+                owner.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
+                owner.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
 
 
 def test_the_examples_run(shop: str, database: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ CREATE OR REPLACE FUNCTION enqueue_many(jobs jsonb, max_args_bytes integer DEFAU
     RETURNS TABLE (ord bigint, job_id bigint, created boolean)
     -- A session plans this once, perhaps while the tables are empty: with `LIMIT 1` below and no
     -- sequential scans the plan stays right when they hold millions.
-    LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

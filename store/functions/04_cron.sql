@@ -179,7 +179,7 @@ END;
 
 -- One more, now, whatever the schedule says and whether it is enabled or not.
 CREATE OR REPLACE FUNCTION run_cron(cron text, OUT job_id bigint, OUT scheduled_for timestamptz)
-    LANGUAGE plpgsql SET search_path FROM CURRENT
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE

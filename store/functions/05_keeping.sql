@@ -3,7 +3,7 @@
 -- History is kept in one partition a day (UTC). Made as a table of its own and then attached:
 -- attaching does not stop those who read and write.
 CREATE OR REPLACE FUNCTION make_history_partitions(days_ahead integer DEFAULT 7) RETURNS integer
-    LANGUAGE plpgsql SET search_path FROM CURRENT
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
 AS $$
 DECLARE
     day   date;
@@ -24,6 +24,29 @@ BEGIN
     RETURN made;
 END
 $$;
+
+-- Drops a partition of history: the owner's right, lent to whoever keeps house. Waits for a lock as long
+-- as the caller's lock_timeout says. False: there is no such partition.
+CREATE OR REPLACE FUNCTION drop_history_partition(name text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+BEGIN
+    PERFORM
+    FROM pg_inherits AS i
+    JOIN pg_class AS c ON c.oid = i.inhrelid
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE i.inhparent = 'history'::regclass AND n.nspname = current_schema()
+        AND c.relname = name AND c.relname ~ '^history_[0-9]{8}$'
+        -- What is kept at least, whatever the caller thinks: nobody empties history by this door.
+        AND to_date(right(c.relname, 8), 'YYYYMMDD') < (now() AT TIME ZONE 'UTC')::date - 1;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('DROP TABLE %I', name);
+    RETURN true;
+END
+$$;
+
 -- Jobs that are not in exactly one place, and placements of jobs that do not exist. Nothing, always.
 CREATE OR REPLACE FUNCTION placement_violations() RETURNS TABLE (job_id bigint, problem text)
     LANGUAGE sql STABLE SET search_path FROM CURRENT

@@ -15,7 +15,7 @@ CREATE OR REPLACE FUNCTION replay_many(
     removals text[] DEFAULT '{}'
 ) RETURNS TABLE (job_id bigint)
     -- By index whatever the statistics say; a plain join is at times planned as a walk over all jobs.
-    LANGUAGE plpgsql SET search_path FROM CURRENT
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
@@ -101,7 +101,7 @@ $$;
 -- at once. Needs a reason. Returns those that were dead until now.
 CREATE OR REPLACE FUNCTION discard_many(ids bigint[], actor text, reason text, asked jsonb DEFAULT '{}')
     RETURNS TABLE (job_id bigint)
-    LANGUAGE plpgsql SET search_path FROM CURRENT
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column

@@ -344,7 +344,7 @@ CREATE OR REPLACE FUNCTION set_limit(
     actor       text DEFAULT NULL,
     reason      text DEFAULT NULL
 ) RETURNS void
-    LANGUAGE plpgsql SET search_path FROM CURRENT
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
 AS $$
 BEGIN
     INSERT INTO limit_rule AS r (limit_key, max_running, per_seconds, burst, brake, changed_by, reason)
@@ -354,7 +354,7 @@ BEGIN
         burst = excluded.burst, brake = excluded.brake, changed_at = now(),
         changed_by = excluded.changed_by, reason = excluded.reason;
     INSERT INTO audit (actor, action, target, count, reason)
-    VALUES (coalesce(actor, current_user), 'set limit', jsonb_strip_nulls(jsonb_build_object(
+    VALUES (coalesce(actor, session_user), 'set limit', jsonb_strip_nulls(jsonb_build_object(
         'limit', key, 'max_running', max_running, 'per_seconds', per_seconds, 'burst', burst,
         'brake', brake)), 1, reason);
     PERFORM apply_limit_rule(key);
@@ -364,7 +364,7 @@ $$;
 -- From now on the rule does not exist. False if it did not before.
 CREATE OR REPLACE FUNCTION remove_limit(key text, actor text DEFAULT NULL, reason text DEFAULT NULL)
     RETURNS boolean
-    LANGUAGE plpgsql SET search_path FROM CURRENT
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
 AS $$
 BEGIN
     DELETE FROM limit_rule AS r WHERE r.limit_key = key;
@@ -372,7 +372,7 @@ BEGIN
         RETURN false;
     END IF;
     INSERT INTO audit (actor, action, target, count, reason)
-    VALUES (coalesce(actor, current_user), 'remove limit', jsonb_build_object('limit', key), 1, reason);
+    VALUES (coalesce(actor, session_user), 'remove limit', jsonb_build_object('limit', key), 1, reason);
     PERFORM apply_limit_rule(key);
     RETURN true;
 END
@@ -413,7 +413,7 @@ $$;
 -- known.
 CREATE OR REPLACE FUNCTION release_limit(key text, actor text DEFAULT NULL, reason text DEFAULT NULL)
     RETURNS boolean
-    LANGUAGE plpgsql SET search_path FROM CURRENT
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
 AS $$
 BEGIN
     UPDATE limit_state AS s
@@ -424,7 +424,7 @@ BEGIN
         RETURN false;
     END IF;
     INSERT INTO audit (actor, action, target, count, reason)
-    VALUES (coalesce(actor, current_user), 'release limit', jsonb_build_object('limit', key), 1, reason);
+    VALUES (coalesce(actor, session_user), 'release limit', jsonb_build_object('limit', key), 1, reason);
     INSERT INTO limit_arrival (limit_key) VALUES (key);
     PERFORM announce();
     RETURN true;

@@ -132,7 +132,7 @@ CREATE OR REPLACE FUNCTION cancel_many(
     force_after interval DEFAULT NULL,
     asked       jsonb DEFAULT NULL
 ) RETURNS TABLE (job_id bigint, answer text, changed boolean)
-    LANGUAGE plpgsql SET search_path FROM CURRENT
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -196,13 +196,22 @@ END
 $$;
 
 -- SELECT state, progress FROM jobctl.get(1842): as the view has it, or no row. Not one statement of SQL
--- with its columns spelt out: the view gets new ones.
+-- with its columns spelt out: the view gets new ones. Whoever knows an id may ask what became of the job,
+-- but its arguments are for those who may read the table. The login counts: whose rights the function has
+-- says nothing about who calls it.
 CREATE OR REPLACE FUNCTION get(id bigint) RETURNS SETOF jobs
-    LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off
     SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
+DECLARE
+    it jobs;
 BEGIN
-    RETURN QUERY SELECT * FROM jobs AS j WHERE j.id = get.id;
+    FOR it IN SELECT * FROM jobs AS j WHERE j.id = get.id LOOP
+        IF NOT has_table_privilege(session_user, 'job'::regclass, 'SELECT') THEN
+            it.args := NULL;
+        END IF;
+        RETURN NEXT it;
+    END LOOP;
 END
 $$;
 
@@ -222,6 +231,63 @@ BEGIN
             USING ERRCODE = 'no_data_found', HINT = 'Finished jobs are forgotten after history_keep.';
     END IF;
     RETURN false;
+END
+$$;
+
+-- scheduled | retrying -> queued, before its time. Returns those that were waiting until now; what is
+-- being promoted this moment is not among them. `asked` is what was asked for, for the audit log.
+CREATE OR REPLACE FUNCTION hasten_many(
+    ids bigint[], actor text, reason text DEFAULT NULL, asked jsonb DEFAULT '{}'
+) RETURNS TABLE (job_id bigint)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    -- The transaction has its id (the lock on `scheduled`) before nextval is called for `ready`.
+    WITH held AS MATERIALIZED (
+        SELECT s.run_at, s.job_id
+        FROM scheduled AS s
+        WHERE s.job_id = ANY(ids)
+        ORDER BY s.job_id
+        FOR UPDATE
+    ),
+    gone AS (
+        DELETE FROM scheduled AS s
+        USING held AS h
+        WHERE s.run_at = h.run_at AND s.job_id = h.job_id
+        RETURNING s.job_id
+    ),
+    due AS (
+        UPDATE job AS j
+        SET run_at = clock_timestamp()
+        FROM gone AS g
+        WHERE j.id = g.job_id
+        RETURNING j.id, j.queue, j.priority, j.limit_key, j.run_at
+    ),
+    due_now AS (
+        INSERT INTO ready (queue, priority, job_id)
+        SELECT d.queue, d.priority, d.id FROM due AS d WHERE d.limit_key IS NULL ORDER BY d.id
+        RETURNING ready.job_id
+    ),
+    -- Promotion sees to it that its limit is kept.
+    due_within_limits AS (
+        INSERT INTO scheduled (run_at, job_id)
+        SELECT d.run_at, d.id FROM due AS d WHERE d.limit_key IS NOT NULL
+        RETURNING scheduled.job_id
+    ),
+    queued AS (
+        SELECT n.job_id FROM due_now AS n UNION ALL SELECT l.job_id FROM due_within_limits AS l
+    ),
+    noted AS (
+        INSERT INTO audit (actor, action, target, count, reason)
+        SELECT hasten_many.actor, 'retry', jsonb_build_object('asked', asked, 'jobs', jsonb_agg(q.job_id)),
+               count(*), hasten_many.reason
+        FROM queued AS q
+        HAVING count(*) > 0
+    )
+    SELECT q.job_id FROM queued AS q;
 END
 $$;
 

@@ -18,6 +18,7 @@ from jobctl.cli.doctor import doctor
 from jobctl.cli.drain import drain, undrain
 from jobctl.cli.enqueue import enqueue
 from jobctl.cli.explain import explain
+from jobctl.cli.grants import grants
 from jobctl.cli.hosts import hosts
 from jobctl.cli.jobs import jobs
 from jobctl.cli.limits import limits
@@ -70,8 +71,8 @@ def app() -> None:
 
 
 for command in (
-    run, migrate, db, enqueue, status, check, explain, jobs, dead, queues, limits, cron, hosts,
-    drain, undrain, reload, doctor, config, completion,
+    run, migrate, grants, db, enqueue, status, check, explain, jobs, dead, queues, limits, cron,
+    hosts, drain, undrain, reload, doctor, config, completion,
 ):  # fmt: skip
     app.add_command(command)
 jobs.add_command(explain)

@@ -11,7 +11,7 @@ from jobctl.cli.endings import ExitCode
 from jobctl.cli.options import DATABASE_SETTINGS, settings_options
 from jobctl.cli.output import Output, data, output_option
 from jobctl.cli.table import paint, safe
-from jobctl.store import health, server_health
+from jobctl.store import access, health, server_health
 from jobctl.store.finding import Finding, Level
 from jobctl.store.reading import Connection
 from jobctl.supervisor.settings_sources import Loaded
@@ -42,6 +42,7 @@ def _examine(loaded: Loaded, connection: Connection) -> list[Finding]:
     return [
         *health.examine(connection),
         pooler,
+        *access.examine(connection, loaded.settings.schema),
         *server_health.examine(connection),
         *host_health.examine(loaded, connection),
     ]

@@ -15,6 +15,7 @@ import psycopg
 from jobctl.store.dsn import DsnError
 from jobctl.store.embedded import EmbeddedError
 from jobctl.store.errors import InvalidJob, JobctlError, SchemaError
+from jobctl.store.rights import remedy
 from jobctl.supervisor.settings_sources import SettingsError
 
 
@@ -73,8 +74,8 @@ def explain(error: BaseException) -> Failure | None:
         case psycopg.errors.InsufficientPrivilege():
             return Failure(
                 ExitCode.CONFIGURATION,
-                f"This database user may not do that: {first_line(error)}. Connect as the "
-                "schema's owner, or let the owner grant the rights.",
+                f"This database user may not do that: {first_line(error)}. Connect as one who may, "
+                "an operator for what changes something. " + remedy() + ".",
             )
         case psycopg.OperationalError() | psycopg.InterfaceError():
             what = "The connection to PostgreSQL was lost"
