@@ -3,6 +3,7 @@
 #   make test                        all that CI runs
 #   make pytest ARGS="tests/store"   a part of the tests
 #   make test PYTHON=python3.13 VENV=.venv313
+#   make test WORKERS=8              on a machine with more cores
 #
 # Each target sets up $(VENV) by itself; the stamp in it says that this was done since
 # pyproject.toml changed last. Nothing but the package index is fetched.
@@ -10,6 +11,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+# So many run at once: tests wait for processes and clocks far more than they compute. WORKERS=0 for one
+# after the other, as a debugger wants it.
+WORKERS ?= 3
 CHAOS_SECONDS ?= 600
 
 STAMP := $(VENV)/.installed
@@ -35,7 +39,7 @@ cron-soak: $(STAMP) ## crons and leaders under faults, every zone; half an hour
 	$(RUN) tests.system.cron_soak $(ARGS)
 
 pytest: $(STAMP) ## the tests alone (ARGS="tests/store -k killed")
-	$(RUN) pytest -m "not slow" $(ARGS)
+	$(RUN) pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
 
 soak: $(STAMP) ## the tests that take minutes, and are left out of the others
 	$(RUN) pytest -m slow $(ARGS)
