@@ -30,6 +30,7 @@ from jobctl.supervisor.seating import Seating
 from jobctl.supervisor.slot import Running, Slot, Stage, open_ends
 from jobctl.supervisor.template import Declared, Template, read_declared
 from jobctl.workerproc import frames, launch, linux
+from jobctl.workerproc.launch import Share
 
 #: Reasons that are about what a slot runs, not about the slot.
 _ABOUT_THE_JOB: Final = frozenset(
@@ -52,7 +53,7 @@ class FleetSettings:
 
     app: str
     pools: Mapping[str, int]  # pool name -> slots; slot numbers count through all of them, from 1
-    nice: Mapping[str, int] = field(default_factory=dict)  # pool name -> how far it stands back
+    shares: Mapping[str, Share] = field(default_factory=dict)  # pool name -> of the processors
     preload: bool = True
     max_jobs_per_slot: int | None = None  # recycled after so many, give or take a tenth
     load_timeout: float = 120.0
@@ -352,8 +353,8 @@ class Fleet:
         )
         slot.retire_after = self._service()
         members = "" if slot.group is None else slot.group.members
-        nice = self._settings.nice.get(seat.pool, 0)
-        asked = template.spawn(seat.number, life, mark, members, nice, theirs)
+        share = self._settings.shares.get(seat.pool, Share())
+        asked = template.spawn(seat.number, life, mark, members, share, theirs)
         frames.close_descriptors(theirs)
         if not asked:  # it is dying: its successor comes back here
             slot.close()

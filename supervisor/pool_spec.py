@@ -7,11 +7,13 @@ settings of that name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from jobctl.supervisor.setting_kinds import NAMES, TEXT, Kind, Refused, count, size
+from jobctl.supervisor.setting_kinds import NAMES, PROCESSORS, TEXT, Kind, Refused, count, size
+from jobctl.workerproc.launch import Share
 
 #: The slots that the setting `slots` asks for.
 DEFAULT = "default"
@@ -21,13 +23,20 @@ DEFAULT = "default"
 class PoolSpec:
     """`[[pool]]` of `jobctl.toml`. `queues` None: all that no other pool names. `memory`: what the
     process of a slot may hold while it runs a job, in bytes; 0: no ceiling. `nice`: 0 to 19, how
-    far its slots stand back when processors are short."""
+    far its slots stand back when processors are short. `cpus`: the only processors that they may
+    use; empty: all that the supervisor may."""
 
     name: str
     slots: int
     queues: frozenset[str] | None = None
     memory: int = 0
     nice: int = 0
+    cpus: frozenset[int] = frozenset()
+
+    @property
+    def share(self) -> Share:
+        """What its slots take of the processors."""
+        return Share(self.nice, tuple(sorted(self.cpus)))
 
     @classmethod
     def from_words(cls, table: object) -> Self:
@@ -57,7 +66,7 @@ class PoolSpec:
 
 _WORDS: dict[str, Kind] = {
     "name": TEXT, "queues": NAMES, "slots": count(1, 1000),
-    "memory": size(16 * 2**20), "nice": count(0, 19),
+    "memory": size(16 * 2**20), "nice": count(0, 19), "cpus": PROCESSORS,
 }  # fmt: skip
 
 
@@ -67,6 +76,17 @@ def all_pools(
     """The default pool, if it has a slot, and the others."""
     own = None if queues is None else frozenset(queues)
     return (PoolSpec(DEFAULT, slots, own), *others)
+
+
+def absent_cpus(pools: Iterable[PoolSpec]) -> Iterator[str]:
+    """A sentence for each pool that asks for processors which this process may not use."""
+    ours = os.sched_getaffinity(0)
+    for pool in pools:
+        if absent := sorted(pool.cpus - ours):
+            yield (
+                f"The pool {pool.name} asks for the processors {', '.join(map(str, absent))}; "
+                f"here are {', '.join(map(str, sorted(ours)))}: mend its cpus."
+            )
 
 
 def queues_of(pools: Sequence[PoolSpec]) -> tuple[str, ...] | None:

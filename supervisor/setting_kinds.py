@@ -120,6 +120,19 @@ def _refuse_item(item: object) -> str:
     raise Refused(f"{item!r} in it is not text")
 
 
+def _processors(value: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in value.split(","):
+        span = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
+        if span is None:
+            raise Refused
+        first, last = int(span[1]), int(span[2] or span[1])
+        if last < first:
+            raise Refused(f"{part.strip()} goes backwards")
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
 def _module(value: str) -> str:
     name = _text(value)
     if not all(part.isidentifier() for part in name.split(".")):
@@ -159,6 +172,7 @@ NAMES = Kind(
     metavar="NAMES",
     from_toml=(str, list),
 )
+PROCESSORS = Kind("numbers of processors as taskset -c takes them, such as 2-3 or 0,4", _processors)
 
 
 def count(least: int, most: int) -> Kind:

@@ -187,7 +187,7 @@ class Supervisor:
             FleetSettings(
                 app=settings.app,
                 pools={pool.name: pool.slots for pool in pools},
-                nice={pool.name: pool.nice for pool in pools},
+                shares={pool.name: pool.share for pool in pools},
                 preload=settings.preload,
                 load_timeout=settings.boot_timeout,
                 boot_timeout=settings.boot_timeout,

@@ -25,6 +25,7 @@ from jobctl.supervisor.exits import UNKNOWN_EXIT, ExitReason, describe_exit
 from jobctl.supervisor.output import Output
 from jobctl.workerproc import frames, launch
 from jobctl.workerproc.frames import FrameError, Kind
+from jobctl.workerproc.launch import Share
 
 #: A descriptor this high is never one of those that the new process gets.
 _OUT_OF_THE_WAY = 16
@@ -121,10 +122,10 @@ class Template:
         return self.stage is TemplateStage.READY and len(self.pending) < SPAWNS_AT_ONCE
 
     def spawn(
-        self, number: int, life: int, mark: str, group: str, nice: int, descriptors: list[int]
+        self, number: int, life: int, mark: str, group: str, share: Share, descriptors: list[int]
     ) -> bool:
         """Asks for a slot. False if it cannot be asked: it is dying or does not listen."""
-        body = {"slot": number, "life": life, "mark": mark, "group": group, "nice": nice}
+        body = {"slot": number, "life": life, "mark": mark, "group": group, "share": share}
         try:
             frames.send(self._control, frames.pack(Kind.SPAWN, body), tuple(descriptors))
         except OSError:

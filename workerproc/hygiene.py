@@ -95,6 +95,7 @@ class Hygiene:
         self._streams = (sys.stdout, sys.stderr)
         self._recursion = sys.getrecursionlimit()
         self._priority = os.getpriority(os.PRIO_PROCESS, 0)
+        self._processors = os.sched_getaffinity(0)
         self._limits = [resource.getrlimit(which) for which in _LIMITS]
         self._outputs = _outputs()
         self._threads = _thread._count()
@@ -271,6 +272,8 @@ class Hygiene:
             left.for_good.append("other limits of the process (setrlimit)")
         if os.getpriority(os.PRIO_PROCESS, 0) != self._priority:
             left.for_good.append("another priority (nice)")
+        if os.sched_getaffinity(0) != self._processors:
+            left.for_good.append("other processors to run on (sched_setaffinity)")
 
 
 def sentence(left: Left) -> str:

@@ -6,7 +6,7 @@ Names, numbers and descriptors; no behaviour.
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Final
+from typing import Final, NamedTuple
 
 #: In the environment of everything that a slot's handlers start: whose it is. A supervisor finds
 #: strays by it. `SUPERVISOR:SLOT:LIFE:KIN`: the supervisor's pid, the slot's number, which of the
@@ -62,3 +62,11 @@ def drop_supervisors_own(environment: MutableMapping[str, str]) -> None:
     """Takes out of an environment what only the supervisor may use."""
     for name in _SUPERVISORS_OWN & environment.keys():
         del environment[name]
+
+
+class Share(NamedTuple):
+    """What a slot takes of the processors: how much further it stands back than its supervisor, and
+    the numbers of those that it may use (none: all that the supervisor may)."""
+
+    nice: int = 0
+    cpus: tuple[int, ...] = ()

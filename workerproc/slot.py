@@ -68,7 +68,7 @@ class Birth:
     life: int
     mark: str
     group: str  # the file of its control group that takes processes in; empty: it has none
-    nice: int  # how much further it stands back than its supervisor
+    share: launch.Share
     control: int
     page: int
     output: int
@@ -98,7 +98,7 @@ def _live(birth: Birth) -> int:
     setproctitle(f"jobctl: slot {birth.number} starting")
     if not _adopted(birth.supervisor):
         return launch.EXIT_ORPHANED
-    _stand_aside(birth.nice)
+    _stand_aside(birth.share)
     os.environ[launch.MARKER] = birth.mark
     _reseed()
     gc.enable()
@@ -233,16 +233,20 @@ def _adopted(supervisor: int) -> bool:
     return os.getppid() == supervisor
 
 
-def _stand_aside(nice: int) -> None:
+def _stand_aside(share: launch.Share) -> None:
     """When memory runs out, a slot goes before its supervisor; and a dying one writes no core.
 
     Nor does it push the supervisor off its processor when it is woken: what the supervisor does is
     short, and the other slots wait for it. (With as many slots as keep two cores busy, a fifth more
     jobs a second.)
     """
+    # All of it before anybody notes what a job finds, and leaves.
     with contextlib.suppress(OSError):  # a sandbox may forbid it
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        os.nice(nice)  # before anybody notes what a job finds, and leaves
+        os.nice(share.nice)
+    if share.cpus:
+        with contextlib.suppress(OSError):  # forbidden, or taken away since the supervisor looked
+            os.sched_setaffinity(0, share.cpus)
     try:
         score = int(_OOM_SCORE.read_text())
         _OOM_SCORE.write_text(str(min(score + launch.OOM_SCORE_STEP, 1000)))

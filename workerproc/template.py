@@ -111,7 +111,7 @@ def _serve(order: Order, control: socket.socket, registry: Registry | None) -> N
             life=body["life"],
             mark=body["mark"],
             group=body["group"],
-            nice=body["nice"],
+            share=launch.Share(*body["share"]),
             access=_access(access, body["slot"]),
             **dict(zip(launch.SPAWN_DESCRIPTORS, descriptors, strict=True)),
         )

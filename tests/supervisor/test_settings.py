@@ -210,9 +210,11 @@ def test_pools_are_read_from_the_file(tmp_path: Path) -> None:
     file = tmp_path / "jobctl.toml"
     file.write_text(
         '[[pool]]\nname = "reports"\nqueues = ["reports", "export"]\nslots = 2\nmemory = "1GiB"\n'
+        'cpus = "2-3, 0"\n'
     )
     (pool,) = load(environ={}, config=file).pools
     assert (pool.name, pool.slots, pool.memory, pool.nice) == ("reports", 2, 2**30, 0)
+    assert pool.share == (0, (0, 2, 3))
     assert sorted(pool.queues or ()) == ["export", "reports"]
 
 
@@ -227,6 +229,9 @@ def test_pools_are_read_from_the_file(tmp_path: Path) -> None:
         ('name = "a"\nqueues = [1]\nslots = 1', "1 in it is not text"),
         ('name = "a"\nqueues = ["a"]\nslots = 1\nmemory = "1KiB"', "memory"),
         ('name = "a"\nqueues = ["a"]\nslots = 1\nnice = -5', "nice"),
+        ('name = "a"\nqueues = ["a"]\nslots = 1\ncpus = "3-1"', "3-1 goes backwards"),
+        ('name = "a"\nqueues = ["a"]\nslots = 1\ncpus = "two"', "cpus = 'two': it takes numbers"),
+        ('name = "a"\nqueues = ["a"]\nslots = 1\ncpus = ""', "cpus = ''"),
         ('name = "a"\nqueues = ["a"]\nslots = 1\nslot = 1', "there is no word slot"),
         ('name = "default"\nqueues = ["a"]\nslots = 1', "the default pool is what"),
     ],

@@ -116,7 +116,7 @@ def _recycle_large() -> None:
 def _stand_aside() -> None:
     from jobctl.workerproc import slot
 
-    slot._stand_aside = lambda nice: None
+    slot._stand_aside = lambda share: None
 
 
 def _cancel_aim() -> None:

@@ -17,14 +17,18 @@ queues = ["reports"]
 slots = 1
 memory = "512MiB"
 nice = 5
+cpus = "{cpu}"
 """
+
+
+OURS = sorted(os.sched_getaffinity(0))
 
 
 @pytest.fixture
 def host(hosts: Hosts, tmp_path: Path) -> Host:
     """Two slots for everything, one for reports."""
     file = tmp_path / "jobctl.toml"
-    file.write_text(POOLS)
+    file.write_text(POOLS.format(cpu=OURS[-1]))
     return hosts.start("one", "--slots", "2", "--config", str(file)).ready()
 
 
@@ -57,7 +61,7 @@ def test_slots_of_a_pool_run_nothing_else(host: Host, hosts: Hosts, jobs: Jobs) 
 
 
 def test_a_pool_stands_back_and_is_seen(host: Host, jobs: Jobs) -> None:
-    """Its slots have its niceness, and metrics and status name it."""
+    """Its slots have its niceness and its processors, and metrics and status name it."""
     slots = {one["slot"]: one for one in host.state()["slots"]}
     assert {one["pool"] for one in slots.values()} == {"default", "reports"}
     until(lambda: len(host.slots()) == 3, what="all slots")
@@ -66,4 +70,17 @@ def test_a_pool_stands_back_and_is_seen(host: Host, jobs: Jobs) -> None:
         for number, pid in host.slots().items()
     }
     assert nice["reports"] == nice["default"] + 5
+    cpus = {
+        slots[number]["pool"]: os.sched_getaffinity(pid) for number, pid in host.slots().items()
+    }
+    assert cpus == {"default": set(OURS), "reports": {OURS[-1]}}
     assert 'jobctl_saturation_ratio{pool="reports"} 0.0' in host.get("/metrics")[1]
+
+
+def test_a_pool_asks_for_processors_that_are_not_here(hosts: Hosts, tmp_path: Path) -> None:
+    """Said before anything starts, and no restart would mend it."""
+    file = tmp_path / "jobctl.toml"
+    file.write_text(POOLS.format(cpu="0,9000"))
+    host = hosts.start("one", "--config", str(file))
+    assert host.process.wait(30) == 78
+    assert "The pool reports asks for the processors 9000; here are" in host.log.read_text()

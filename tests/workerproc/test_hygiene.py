@@ -78,6 +78,19 @@ def test_the_short_ones_are_looked_at_now_and_then() -> None:
     raise AssertionError("nobody reaped it")
 
 
+@apart
+def test_a_job_takes_other_processors() -> None:
+    """The next one would be confined to them, or leave those of its pool."""
+    ours = os.sched_getaffinity(0)
+    if len(ours) == 1:
+        return  # there are no others to take
+    hygiene = Hygiene()
+    os.sched_setaffinity(0, {min(ours)})
+    left = hygiene.check(LONG_NS)
+    assert left is not None
+    assert left.for_good == ["other processors to run on (sched_setaffinity)"]
+
+
 def test_words_for_both() -> None:
     """One sentence for the person who reads the log."""
     left = Left(["the umask 000"], ["2 threads that still run: a, b"])

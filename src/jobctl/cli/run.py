@@ -13,6 +13,7 @@ from jobctl.cli.output import say
 from jobctl.store.dsn import DsnError, masked
 from jobctl.supervisor.folders import FolderError
 from jobctl.supervisor.notify import Notify
+from jobctl.supervisor.pool_spec import absent_cpus
 from jobctl.supervisor.settings import TABLE
 from jobctl.supervisor.settings_sources import Loaded, find_dsn
 
@@ -34,6 +35,8 @@ def run(loaded: Loaded) -> int:
             "No app is set: name the module that defines the jobs with --app shop.jobs, "
             "JOBCTL_APP, or app in jobctl.toml.",
         )
+    if absent := list(absent_cpus(loaded.pools)):
+        raise Failure(ExitCode.CONFIGURATION, "\n".join(absent))
     try:
         dsn = find_dsn(loaded.settings)
         dsn = _embedded(loaded) if dsn is None else dsn
