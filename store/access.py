@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobctl.store import grants, rights
 from jobctl.store.finding import Finding, finding
-from jobctl.store.reading import Connection
+from jobctl.store.reading import Connection, Row
 from jobctl.store.rights import SEES_OTHERS, Kind
 from jobctl.store.statements import sql
 
@@ -26,7 +26,7 @@ def examine(connection: Connection, schema: str) -> list[Finding]:
             f"let a superuser run: GRANT {SEES_OTHERS} TO {grants.quoted(row['login'])}",
             note=True,
         ),
-        _way(row),
+        way(row),
     ]
 
 
@@ -69,7 +69,7 @@ def _everybody(functions: list[str]) -> Finding:
     )
 
 
-def _way(row: dict[str, object]) -> Finding:
+def way(row: Row) -> Finding:
     """Over a network without TLS, the password's proof and every argument can be read."""
     near = row["near"]
     safe = bool(row["version"]) or bool(near)

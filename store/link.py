@@ -26,6 +26,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from jobctl.store.dsn import DsnError
+from jobctl.store.refusals import with_advice
 from jobctl.store.statements import sql as statement_text
 
 #: A statement that has not answered after this long is given up, and its connection with it. More
@@ -144,7 +145,7 @@ class Link:
         except (psycopg.OperationalError, TimeoutError, OSError) as error:
             if _POOLERS_WORDS in str(error):
                 raise DsnError(_POOLER.format(proof=_first_line(error))) from error
-            raise Unreachable(_first_line(error)) from error
+            raise Unreachable(with_advice(_first_line(error))) from error
         self._connection = connection
         self.connected_at = monotonic()
         connection.add_notify_handler(self._on_notify)

@@ -27,7 +27,11 @@ class LoginServer:
     come before "who has a password may enter by the socket"."""
 
     def __init__(
-        self, folder: Path, more: Mapping[str, str] | None = None, lines: str = ""
+        self,
+        folder: Path,
+        more: Mapping[str, str] | None = None,
+        lines: str = "",
+        bindir: Path | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)
@@ -35,7 +39,9 @@ class LoginServer:
         hba.write_text(f"local all {ROLE} peer map={ROLE}\n{lines}local all all scram-sha-256\n")
         hba.chmod(0o644)
         settings = {**FAST, "hba_file": str(hba), "max_connections": "100", **(more or {})}
-        self.server = EmbeddedPostgres(folder / "pg", bindir=chosen_bindir(), settings=settings)
+        self.server = EmbeddedPostgres(
+            folder / "pg", bindir=bindir or chosen_bindir(), settings=settings
+        )
         self.owner = self.server.start()
 
     def login(self, user: str, *groups: str, database: str = "jobctl") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pwd
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import asyncpg
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -85,6 +87,31 @@ def test_jobs_are_enqueued_through_a_pooler(
     hosts.start("one", "--slots", "1")
     for job in made:
         jobs.wait(job, "succeeded")
+
+
+def test_what_became_of_a_job_is_asked_through_a_pooler(
+    pooled: Callable[[str], str], database: str
+) -> None:
+    """By asyncpg as well, which is told to prepare nothing; and cancelled, and waited for."""
+    dsn = pooled("default_pool_size = 2")
+    words = conninfo_to_dict(dsn)
+
+    async def story() -> None:
+        one = await asyncpg.connect(
+            host=words["host"], port=int(str(words["port"])), user=words["user"],
+            database=words["dbname"], statement_cache_size=0,
+        )  # fmt: skip
+        try:
+            for _ in range(5):
+                async with one.transaction():
+                    job = await jobctl.aenqueue(one, "add", {"a": 1, "b": 2}, delay="1h")
+                assert (await jobctl.aget(one, job)).state == "scheduled"
+                assert await jobctl.acancel(one, job) == "cancelled"
+                assert (await jobctl.await_(one, job, timeout="5s")).state == "cancelled"
+        finally:
+            await one.close()
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize(

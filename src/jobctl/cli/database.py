@@ -14,6 +14,7 @@ from jobctl.store import reading
 from jobctl.store.dsn import masked
 from jobctl.store.embedded import EmbeddedPostgres
 from jobctl.store.reading import Connection
+from jobctl.store.refusals import advice
 from jobctl.supervisor.settings_sources import Loaded, find_dsn
 
 #: What PgBouncer answers to `options`, which every connection of ours has.
@@ -60,10 +61,14 @@ def unreachable(dsn: str, error: psycopg.Error) -> Failure:
             f"jobctl asks for ({first_line(error)}). Supervisors and this command need the DSN of "
             "PostgreSQL itself; applications may enqueue through the pooler.",
         )
+    said = first_line(error)
+    otherwise = (
+        "See whether it runs and whether this is the database that is meant: "
+        "jobctl config show --origin"
+    )
     return Failure(
         ExitCode.DATABASE_UNREACHABLE,
-        f"The PostgreSQL {where} cannot be reached: {first_line(error)}. See whether it runs and "
-        "whether this is the database that is meant: jobctl config show --origin",
+        f"The PostgreSQL {where} cannot be reached: {said}. {advice(said) or otherwise}.",
     )
 
 
