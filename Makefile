@@ -22,7 +22,7 @@ RUN := $(VENV)/bin/python -m
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo limits test test-as-user cron-soak grafana pictures compare pytest soak lint \
-  format typecheck layers bench chaos recovery rolling baseload systemd man build clean
+  format typecheck layers bench chaos recovery rolling baseload systemd deploy whole-way man build clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,13 @@ baseload: $(STAMP) ## ten minutes of a real day's peak on six hosts (ARGS="--sec
 
 systemd: $(STAMP) ## every story of the units, in a systemd of its own (root only); two minutes
 	$(RUN) pytest tests/systemd $(ARGS)
+
+deploy: $(STAMP) ## the recipes of examples/deploy, with Ansible and Kubernetes' schema (root only)
+	$(RUN) pip install --quiet --disable-pip-version-check --group deploy
+	$(RUN) pytest tests/packaging/test_deploy.py tests/systemd/test_ansible.py $(ARGS)
+
+whole-way: $(STAMP) ## units, load, deploys, a hang, an OOM, Prometheus, Alertmanager; minutes (root only)
+	$(RUN) pytest -rP tests/systemd/test_whole_way.py $(ARGS)
 
 man: $(STAMP) ## the manual page, from the commands; see it with man -l src/jobctl/assets/man/jobctl.1
 	$(RUN) jobctl.cli.manual

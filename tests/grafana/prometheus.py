@@ -13,7 +13,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +24,26 @@ from tests.waiting import until
 
 def promtool() -> str:
     """Its path; skips the test where there is none."""
-    return _found("promtool")
+    return found("promtool")
 
 
-def _found(program: str) -> str:
+def found(program: str) -> str:
+    """Its path; skips the test where there is none."""
     path = shutil.which(program)
     if path is None:
-        pytest.skip(f"no {program} here: apt-get install prometheus")
+        package = "prometheus-alertmanager" if "alertmanager" in program else "prometheus"
+        pytest.skip(f"no {program} here: apt-get install {package}")
     return path
 
 
 class Prometheus:
-    """A server of the test's own, on a port that it was given by the kernel; stop it."""
+    """A server of the test's own, on a port that it was given by the kernel; stop it. `alerts` is
+    the address of its Alertmanager; `prefix` is put before the command."""
 
-    def __init__(self, folder: Path, rules: Path, every: str = "1s") -> None:
+    def __init__(
+        self, folder: Path, rules: Path, every: str = "1s", *,
+        alerts: str | None = None, prefix: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self._targets = folder / "targets.json"
         self._targets.write_text("[]")
         self._log = folder / "prometheus.log"
@@ -47,6 +53,11 @@ class Prometheus:
                 {
                     "global": {"scrape_interval": every, "evaluation_interval": every},
                     "rule_files": [str(rules)],
+                    "alerting": {
+                        "alertmanagers": [{"static_configs": [{"targets": [alerts]}]}]
+                        if alerts
+                        else []
+                    },
                     "scrape_configs": [
                         {
                             "job_name": "jobctl",
@@ -58,12 +69,12 @@ class Prometheus:
                 }
             )
         )
-        port = _free_port()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    _found("prometheus"), f"--config.file={config}",
+                    *prefix, found("prometheus"), f"--config.file={config}",
                     f"--storage.tsdb.path={folder / 'tsdb'}",
                     f"--web.listen-address=127.0.0.1:{port}", "--web.cors.origin=.*",
                 ],
@@ -115,14 +126,14 @@ class Prometheus:
         url = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(words)}"
         try:
             with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - ours
-                found = json.load(answer)
+                answered = json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{words['query']}: {error.read().decode()}") from error
-        result: list[dict[str, Any]] = found["data"]["result"]
+        result: list[dict[str, Any]] = answered["data"]["result"]
         return result
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Of the loopback; somebody else could take it in between, which the test would then say."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

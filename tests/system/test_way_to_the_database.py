@@ -80,3 +80,30 @@ def test_the_server_is_started_again(hosts: Hosts, jobs: Jobs, database: str) ->
         )
     row = jobs.wait(jobs.enqueue("look_at_the_connection"), "succeeded")
     assert row["attempt"] == 1
+
+
+def test_a_host_has_at_most_four_connections(hosts: Hosts, jobs: Jobs) -> None:
+    """However many slots it has: three where jobs end, and one to lead. And one more for each slot
+    that has lent one. So the operator's page counts."""
+    both = [
+        hosts.start(name, "--slots", slots, app="promises").ready()
+        for name, slots in (("a", "1"), ("b", "5"))
+    ]
+
+    def connected() -> dict[bool, int]:
+        """By whether that host leads."""
+        query = "SELECT FROM pg_stat_activity WHERE application_name ~ %s"
+        return {
+            host.state()["leader"]: jobs.connection.execute(
+                query, (f"^jobctl {host.name}[: ]",)
+            ).rowcount
+            for host in both
+        }
+
+    for idle in both:
+        idle.ask("drain")
+        jobs.wait(jobs.enqueue("say_quickly", {"phase": "x"}), "succeeded")
+        idle.ask("undrain")
+    until(lambda: connected() == {True: 4, False: 3}, within=30, what="as many as are promised")
+    jobs.wait(jobs.enqueue("look_at_the_connection", {"soil": False}), "succeeded")
+    until(lambda: sum(connected().values()) == 8, what="the one that was lent")

@@ -18,6 +18,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -30,6 +31,7 @@ V1 = ("systemd", "memory", "pids", "cpu", "cpuacct")
 PROGRAMS = ("unshare", "nsenter", "setpriv", "mount", "pivot_root", "ip", "hostname")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 PR_SET_PDEATHSIG = 1
+CLONE_NEWNET = 0x40000000
 
 
 class Impossible(Exception):
@@ -101,6 +103,25 @@ class Machine:
         quoted = shlex.quote(path)
         script = f"mkdir -p $(dirname {quoted}); printf %s {shlex.quote(text)} >{quoted}; "
         self.run("sh", "-c", f"{script} chmod {mode:o} {quoted}")
+
+    @property
+    def door(self) -> tuple[str, ...]:
+        """Put before a command of the host's, it runs in the network of this machine."""
+        return ("nsenter", f"--target={self._pid1}", "--net", "--")
+
+    @contextmanager
+    def network(self) -> Iterator[ThreadPoolExecutor]:
+        """A thread that is in the network of this machine: what it connects to, and listens at, is
+        there."""
+
+        def enter() -> None:
+            libc = ctypes.CDLL(None, use_errno=True)  # os.setns is of Python 3.12
+            with Path(f"/proc/{self._pid1}/ns/net").open() as there:
+                if libc.setns(there.fileno(), CLONE_NEWNET) != 0:
+                    raise OSError(ctypes.get_errno(), "setns")
+
+        with ThreadPoolExecutor(max_workers=1, initializer=enter) as inside:
+            yield inside
 
     @property
     def holds_memory(self) -> bool:
