@@ -48,6 +48,7 @@ class JobStatus:
     stuck_because: str | None
     dead_since: datetime | None
     waits_for: int | None = None  # of a blocked one: how many others it comes after
+    limit_key: str | None = None  # of one that is not over: the limit that it is under
 
     @property
     def is_over(self) -> bool:

@@ -17,7 +17,8 @@ SELECT
     w.because IS NOT NULL AS stuck,
     w.because AS stuck_because,
     d.dead_since,
-    CASE WHEN b.job_id IS NOT NULL THEN b.waits_for END AS waits_for
+    CASE WHEN b.job_id IS NOT NULL THEN b.waits_for END AS waits_for,
+    j.limit_key
 FROM job AS j
 LEFT JOIN ready AS r ON r.job_id = j.id
 LEFT JOIN scheduled AS s ON s.job_id = j.id
@@ -67,7 +68,7 @@ SELECT
     h.attempt, coalesce(h.max_attempts, t.max_attempts, 5), h.crashes, h.run_at, h.created_at,
     h.started_at, h.finished_at, NULL, NULL, h.cancel_requested_at, h.progress, h.result,
     h.failure_class, h.last_error_code, h.last_error, h.first_failed_at, h.last_failed_at,
-    false, NULL, NULL, NULL
+    false, NULL, NULL, NULL, NULL
 FROM history AS h
 LEFT JOIN job_type AS t ON t.name = h.type;
 

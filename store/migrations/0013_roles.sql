@@ -1,7 +1,7 @@
 -- Which database roles `jobctl grants` has given which rights, so that migrating gives them those of new
 -- tables and functions too.
 -- compatible-from: 1
--- functions: a355fffdef98
+-- functions: 515df8816ba2
 
 CREATE TABLE grantee (
     role        text PRIMARY KEY,   -- its name: a restored database knows it by that

@@ -33,6 +33,7 @@ SELECT
     stuck_because,
     dead_since,
     waits_for,
+    limit_key,
     (SELECT t.link FROM job_type AS t WHERE t.name = jobs.type) AS link
 FROM jobs
 WHERE id = ANY(%(ids)s::bigint[]);

@@ -123,3 +123,12 @@ def test_enqueue_takes_a_limit(cli: Cli, connection: Connection) -> None:
     job = cli("enqueue", "t", "--limit", "api").out.strip()
     row = connection.execute("SELECT limit_key FROM job WHERE id = %s", (job,)).fetchone()
     assert row == {"limit_key": "api"}
+
+
+def test_a_job_says_what_it_waits_for(cli: Cli, connection: Connection) -> None:
+    """Its own page names the limit, as explain does."""
+    cli("limits", "set", "api", "1")
+    _, second = _enqueue(connection, 2, "api")
+    assert "limit_key            api\n" in cli("jobs", "show", str(second)).out
+    shown = cli("jobs", "show", str(second), "--json").json
+    assert (shown["state"], shown["limit_key"]) == ("blocked", "api")

@@ -67,6 +67,18 @@ COUNTED = {
         "SELECT j.type, j.queue, a.outcome, count(*) FROM jobctl.attempts AS a"
         " JOIN jobctl.jobs AS j ON j.id = a.job_id GROUP BY 1, 2, 3",
     ),
+    # Of the job that hung, and of the one that ate; those that a reload has replaced are no ends of jobs.
+    'jobctl_slot_exits_total{reason!="reload"}': (
+        ("reason",),
+        "SELECT CASE outcome WHEN 'crashed' THEN 'memory' ELSE outcome END, count(*)"
+        " FROM jobctl.attempts GROUP BY 1",
+    ),
+    "jobctl_redeliveries_total": (
+        ("reason",),
+        "SELECT 'crash', count(*) FROM jobctl.attempts AS a WHERE outcome = 'crashed' AND EXISTS"
+        " (SELECT FROM jobctl.attempts AS o WHERE o.job_id = a.job_id AND o.attempt > a.attempt)"
+        " HAVING count(*) > 0",
+    ),
 }
 #: So long after its commit a job has been counted by the leader. Seconds.
 LEADER_COUNTS = 20.0
