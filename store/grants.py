@@ -72,9 +72,29 @@ def grant(dsn: str, roles: Sequence[tuple[str, Kind]], schema: str = DEFAULT_SCH
     where = conninfo(dsn, schema=schema, application_name="jobctl grants")
     with psycopg.connect(where, prepare_threshold=None) as connection:
         check(connection, schema)
+        _refuse(connection, roles, schema)
         made = create(connection, [role for role, _ in roles])
         apply(connection, roles, schema)
         return made
+
+
+def _refuse(
+    connection: psycopg.Connection[Any], roles: Sequence[tuple[str, Kind]], schema: str
+) -> None:
+    """What would take rights away from somebody who works with them. Raises SchemaError."""
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        ((owner,),) = cursor.execute(statement("read_owner"), {"schema": schema})
+    known = dict(grantees(connection, schema))
+    for role, kind in roles:
+        if role == owner:
+            raise SchemaError(
+                f'{quoted(role)} owns the schema "{schema}" and may do everything: name another'
+            )
+        if known.get(role, kind) != kind:
+            raise SchemaError(
+                f"{quoted(role)} is a role of kind {known[role]}, and somebody may work as one "
+                f"now: name another role for {kind}, or first delete its row in {schema}.grantee"
+            )
 
 
 def apply(

@@ -34,6 +34,7 @@ from jobctl.supervisor.outcomes import (
     TimedOut,
     Unrunnable,
     decide,
+    is_poison,
 )
 from jobctl.supervisor.quota import Quota
 from jobctl.supervisor.settle import Other, Settlement, Settler, Success
@@ -175,7 +176,7 @@ class Attempts:
         self._count(settlement, ending.outcome)
         if place in ("dead", "cancelled") and claimed.type:
             self._finished(claimed, place, claimed.attempt + ending.spent)
-            if place == "dead" and ending.crashed:
+            if place == "dead" and settlement.poison:
                 self._metrics.of(claimed.queue, claimed.type).poisoned()
         if place == "cancelled" and settlement.requested_ago is not None:
             self._metrics.cancelled(settlement.requested_ago)
@@ -241,7 +242,12 @@ class Attempts:
         ending.host = self._host
         for name, value in details.items():
             setattr(ending, name, value)
-        self.settler.settle(Other(claimed, ending, seconds if details else None, counts=True))
+        self.settler.settle(
+            Other(
+                claimed, ending, seconds if details else None, counts=True,
+                poison=is_poison(ending, claimed, policy),
+            )
+        )  # fmt: skip
 
     def _had_succeeded(self, settlement: Other) -> None:
         """Its handler had committed the success: how the attempt ended after that is only said."""

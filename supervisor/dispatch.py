@@ -44,6 +44,8 @@ REREAD_SECONDS = 15.0
 LATELY_DUE_SECONDS, PROMOTE_WHOLE_SECONDS = 10.0, 30.0
 #: The most that one statement promotes.
 LARGEST_PROMOTION = 1000
+#: Who has to wait for a rate starts at least so much later: `slack` of function admit.
+NEAREST_MOMENT_SECONDS = 0.1
 #: The longest sleep between promotions; the next due time cuts it short.
 PROMOTE_SECONDS = 1.0
 #: So long after a reconnect nothing that the old connection had begun can still be committed: more
@@ -428,8 +430,8 @@ class Dispatcher:
         """Lets in who waits for a limit that has room, or whose moment has come."""
         ((moved, next_in),) = await self._link.run("admit")
         self._admit_at = inf if next_in is None else self._clock() + next_in
-        if moved:
-            self._promote_at = 0.0  # some may have been given a moment that is near
+        if moved:  # some may have been given a moment, none that is nearer than this
+            self._promote_at = min(self._promote_at, self._clock() + NEAREST_MOMENT_SECONDS)
 
     async def _read_lanes(self) -> None:
         self._reread_at = self._clock() + REREAD_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311

@@ -184,6 +184,11 @@ def backoff(policy: JobType, failures: int, chance: Chance = random.random) -> f
     )
 
 
+def is_poison(ending: Ending, job: Spent, policy: JobType) -> bool:
+    """Whether this death of its process, or host, was one too many; not merely its last attempt."""
+    return bool(ending.crashed) and job.crashes + 1 >= policy.max_crashes
+
+
 def decide(
     job_id: int,
     session_id: int,

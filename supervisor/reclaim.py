@@ -15,7 +15,7 @@ from time import monotonic_ns
 from jobctl.store.job_type import JobType
 from jobctl.store.link import Link
 from jobctl.supervisor.claimed import Claimed
-from jobctl.supervisor.outcomes import UNREGISTERED, Ending, HandedBack, Lost, decide
+from jobctl.supervisor.outcomes import UNREGISTERED, Ending, HandedBack, Lost, decide, is_poison
 from jobctl.supervisor.settle import Other, Settlement
 
 #: The most that one step reclaims; the next step goes on.
@@ -48,7 +48,7 @@ async def reclaim(
             cause = HandedBack()  # it was not marked, so it had not begun: it may still run once
         ending: Ending = decide(job, session, token, claimed, policy, cause, elapsed)
         ending.host = host
-        settle(Other(claimed, ending))
+        settle(Other(claimed, ending, poison=is_poison(ending, claimed, policy)))
     return len(rows)
 
 

@@ -64,6 +64,7 @@ class Other:
     ending: Ending
     took: float | None = None  # seconds, if anybody knows
     counts: bool = False  # as an attempt of ours, once it is known how it ended
+    poison: bool = False  # it was one death of its process too many
     tries: int = 0
     requested_ago: float | None = None  # once written: seconds since somebody asked to cancel it
 
@@ -347,7 +348,7 @@ def _plain(bad: Settlement, error: Exception) -> Other:
         claimed.job_id, claimed.session_id, claimed.token, old.place, old.outcome, old.spent,
         old.crashed, None, old.failed, old.lane_version,
     )  # fmt: skip
-    plain = Other(claimed, ending, bad.took, bad.counts)
+    plain = Other(claimed, ending, bad.took, bad.counts, bad.poison)
     if old.delay is not None:  # perhaps it is what could not be stored
         ending.delay = old.delay if 0 <= old.delay <= PLAIN_DELAY_SECONDS else PLAIN_DELAY_SECONDS
     if old.failed:

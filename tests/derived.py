@@ -295,7 +295,7 @@ def right_table() -> str:
     words = {**LETTERS, "X": "EXECUTE"}
     doors = set(
         re.findall(
-            r"FUNCTION (\w+)\((?:(?!\nAS|CREATE ).)*?SECURITY DEFINER",
+            r"FUNCTION (\w+)\((?:(?!\nAS|;|CREATE ).)*?SECURITY DEFINER",
             functions_text(README.parent / "store" / "functions"),
             re.S,
         )

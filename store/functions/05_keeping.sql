@@ -10,6 +10,11 @@ DECLARE
     made  integer := 0;
     name  text;
 BEGIN
+    -- Each is a lock that is held till the end, and the server has only so many for everybody.
+    IF days_ahead IS NULL OR days_ahead > 400 THEN
+        RAISE 'partitions are made for at most 400 days ahead, not for %', days_ahead
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('jobctl history ' || current_schema(), 0));
     FOR offset_ IN -1 .. days_ahead LOOP
         day := (now() AT TIME ZONE 'UTC')::date + offset_;

@@ -75,10 +75,14 @@ BEGIN
             END AS room
         FROM limit_state AS s
         CROSS JOIN LATERAL (
+            SELECT EXISTS (SELECT FROM blocked AS b WHERE b.limit_key = s.limit_key) AS somebody
+        ) AS waits
+        CROSS JOIN LATERAL (
             SELECT count(*)::integer AS n
             FROM (
                 SELECT FROM place AS p
-                WHERE p.limit_key = s.limit_key
+                -- There may be very many, and nobody needs the number if nobody waits.
+                WHERE waits.somebody AND p.limit_key = s.limit_key
                 LIMIT coalesce(s.max_running, 0)
             ) AS c
         ) AS held
@@ -347,6 +351,14 @@ CREATE OR REPLACE FUNCTION set_limit(
     LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
 AS $$
 BEGIN
+    IF strpos(left(key, -1), '*') > 0 THEN
+        RAISE 'the limit % has a * before its end: a pattern is a beginning and one *, tenant:*', key
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF max_running IS NULL AND per_seconds IS NULL THEN
+        RAISE 'the limit % limits nothing: say max_running, per_seconds or both', key
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     INSERT INTO limit_rule AS r (limit_key, max_running, per_seconds, burst, brake, changed_by, reason)
     VALUES (key, max_running, per_seconds, coalesce(burst, 1), coalesce(brake, false), actor, reason)
     ON CONFLICT (limit_key) DO UPDATE SET

@@ -271,13 +271,60 @@ def test_names_are_quoted(server: LoginServer) -> None:
             owner.execute(text.encode())
         assert (awkward, Kind.PRODUCER) in grants.grantees(owner, "jobctl")
         assert rights.lacking(owner, Kind.PRODUCER, "jobctl", awkward) == []
-        grants.grant(server.owner, [(awkward, Kind.READ_ONLY)])
-        assert (awkward, Kind.READ_ONLY) in grants.grantees(owner, "jobctl")
+        with pytest.raises(SchemaError, match="is a role of kind producer, and somebody may work"):
+            grants.grant(server.owner, [(awkward, Kind.READ_ONLY)])
+        assert (awkward, Kind.PRODUCER) in grants.grantees(owner, "jobctl")
         owner.execute(sql.SQL("DROP OWNED BY {0}").format(sql.Identifier(awkward)))
         owner.execute(sql.SQL("DROP ROLE {0}").format(sql.Identifier(awkward)))
         assert awkward not in dict(grants.grantees(owner, "jobctl"))
         assert migrate(server.owner) == []
         owner.execute("DELETE FROM jobctl.grantee WHERE role = %s", [awkward])
+
+
+def test_the_owner_is_made_less_by_mistake(server: LoginServer) -> None:
+    """It could not migrate any more."""
+    with psycopg.connect(server.owner, autocommit=True) as owner:
+        name = owner.info.user
+        with pytest.raises(SchemaError, match="owns the schema"):
+            grants.grant(server.owner, [(name, Kind.PRODUCER)])
+        assert name not in dict(grants.grantees(owner, "jobctl"))
+
+
+def test_who_was_granted_the_tables_by_hand_goes_on(fresh_database: str) -> None:
+    """A migration that takes functions from everybody must not stop those that run."""
+    before = [one for one in ours() if one.number < 13]
+    with psycopg.connect(fresh_database, autocommit=True) as owner:
+        owner.execute('CREATE ROLE "by ""hand""" NOLOGIN')
+        owner.execute("CREATE ROLE nobody_at_all NOLOGIN")
+        try:
+            migrate(fresh_database, files=before)
+            owner.execute('GRANT USAGE ON SCHEMA jobctl TO "by ""hand"""')
+            owner.execute('GRANT ALL ON ALL TABLES IN SCHEMA jobctl TO "by ""hand"""')
+            migrate(fresh_database)
+            owner.execute('SET ROLE "by ""hand"""')
+            assert owner.execute("SELECT jobctl.enqueue('t')").fetchone() == (1,)
+            owner.execute("RESET ROLE")
+            asked = "SELECT has_function_privilege('nobody_at_all', 'jobctl.ring()', 'EXECUTE')"
+            assert owner.execute(asked).fetchone() == (False,)
+        finally:
+            owner.execute("RESET ROLE")
+            for role in ('"by ""hand"""', "nobody_at_all"):
+                owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("make_history_partitions(100000)", "at most 400 days"),
+        ("make_history_partitions(NULL)", "at most 400 days"),
+        ("set_limit('b*c', 1)", "before its end"),
+        ("set_limit('a')", "limits nothing"),
+    ],
+)
+def test_doors_are_careful(owner: psycopg.Connection, call: str, why: str) -> None:
+    """Whoever comes by SQL is told what is wrong, and cannot take the server's locks."""
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=why):
+        owner.execute(f"SELECT jobctl.{call}")
 
 
 def test_one_role_is_of_one_kind() -> None:

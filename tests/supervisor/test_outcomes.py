@@ -25,6 +25,7 @@ from jobctl.supervisor.outcomes import (
     Unrunnable,
     backoff,
     decide,
+    is_poison,
 )
 from tests.exploring import explore
 
@@ -257,6 +258,21 @@ def test_no_path_is_longer_than_its_budgets(
     else:
         assert job.crashes < policy.max_crashes
         assert job.attempt < (own_limit or policy.max_attempts)
+
+
+@pytest.mark.parametrize(
+    ("cause", "job", "poison"),
+    [
+        (CRASHED, Job(attempt=2, crashes=2), True),
+        (LOST, Job(attempt=2, crashes=2), True),
+        (CRASHED, Job(attempt=4, crashes=0), False),  # its last attempt, and its first death
+        (RAISED, Job(attempt=2, crashes=2), False),
+        (HARD, Job(attempt=4, crashes=2), False),
+    ],
+)
+def test_one_death_is_no_poison(cause: Cause, job: Job, poison: bool) -> None:
+    """Somebody is woken for those that kill again and again, not for whatever ended by a death."""
+    assert is_poison(decide(1, 2, 3, job, POLICY, cause, elapsed=0.0), job, POLICY) is poison
 
 
 # Backoff ------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ COUNTED = {
         "SELECT j.type, j.queue, a.outcome, count(*) FROM jobctl.attempts AS a"
         " JOIN jobctl.jobs AS j ON j.id = a.job_id GROUP BY 1, 2, 3",
     ),
-    # Of the job that hung, and of the one that ate; those that a reload has replaced are no ends of jobs.
+    # Of the job that hung, and of the one that ate; not those that a reload has replaced.
     'jobctl_slot_exits_total{reason!="reload"}': (
         ("reason",),
         "SELECT CASE outcome WHEN 'crashed' THEN 'memory' ELSE outcome END, count(*)"

@@ -213,8 +213,8 @@ def _when(row: Row, now: datetime) -> str:
 
 #: The lines of `show`, in the order of a life; absent when there is nothing to say.
 _LINES = (
-    "queue", "priority", "key", "limit_key", "subject", "link", "owner", "schema_version", "created_at",
-    "run_at", "started_at", "finished_at", "dead_since", "locked_by", "locked_until",
+    "queue", "priority", "key", "limit_key", "subject", "link", "owner", "schema_version",
+    "created_at", "run_at", "started_at", "finished_at", "dead_since", "locked_by", "locked_until",
     "cancel_requested_at", "stuck_because", "crashes", "failure_class", "last_error_code",
     "first_failed_at", "last_failed_at",
 )  # fmt: skip
