@@ -97,7 +97,8 @@ systemd: $(STAMP) ## every story of the units, in a systemd of its own (root onl
 
 deploy: $(STAMP) ## the recipes of examples/deploy, with Ansible and Kubernetes' schema (root only)
 	$(RUN) pip install --quiet --disable-pip-version-check --group deploy
-	$(RUN) pytest tests/packaging/test_deploy.py tests/systemd/test_ansible.py $(ARGS)
+	$(RUN) pytest tests/packaging/test_deploy.py tests/systemd/test_container.py \
+	  tests/systemd/test_ansible.py $(ARGS)
 
 whole-way: $(STAMP) ## units, load, deploys, a hang, an OOM, Prometheus, Alertmanager; minutes (root only)
 	$(RUN) pytest -rP tests/systemd/test_whole_way.py $(ARGS)

@@ -10,7 +10,6 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -21,33 +20,19 @@ from jobctl.store.durations import parse_duration
 from jobctl.store.sizes import parse_size
 from jobctl.supervisor.settings import TABLE
 from jobctl.supervisor.settings_sources import load
+from tests.recipes import (
+    MANIFEST,
+    PLAYBOOK,
+    RECIPES,
+    container,
+    documents,
+    environment,
+    image,
+    pod,
+)  # fmt: skip
 
-RECIPES = Path(__file__).parents[2] / "examples" / "deploy"
-MANIFEST = RECIPES / "kubernetes" / "jobctl.yaml"
-CONTAINERFILE = RECIPES / "container" / "Containerfile"
-PLAYBOOK = RECIPES / "ansible" / "deploy.yml"
 #: By a supervisor at metrics_listen.
 SERVED = {"/livez", "/readyz", "/metrics"}
-
-
-def documents() -> dict[str, dict[str, Any]]:
-    """Of the manifest, by kind."""
-    return {one["kind"]: one for one in yaml.safe_load_all(MANIFEST.read_text())}
-
-
-def pod(kind: str) -> dict[str, Any]:
-    found: dict[str, Any] = documents()[kind]["spec"]["template"]["spec"]
-    return found
-
-
-def container(kind: str) -> dict[str, Any]:
-    (only,) = pod(kind)["containers"]
-    found: dict[str, Any] = only
-    return found
-
-
-def environment() -> dict[str, str]:
-    return {one["name"]: one["value"] for one in container("Deployment")["env"]}
 
 
 def understood(words: list[str]) -> None:
@@ -110,6 +95,18 @@ def test_a_pod_that_is_told_to_go_has_time_for_its_drain() -> None:
     assert "lifecycle" not in container("Deployment")
 
 
+def test_only_the_port_of_metrics_is_open() -> None:
+    """To those who measure; and policy and budget mean the pods of the Deployment."""
+    every = documents()
+    (rule,) = every["NetworkPolicy"]["spec"]["ingress"]
+    (open_,) = rule["ports"]
+    (port,) = container("Deployment")["ports"]
+    assert open_["port"] == port["name"] and rule["from"]
+    labels = every["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert every["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+    assert every["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+
+
 def test_the_page_has_the_times_that_are() -> None:
     """Of settings, unit and manifest."""
     page = (RECIPES / "README.md").read_text()
@@ -169,12 +166,7 @@ def test_kubernetes_knows_every_field() -> None:
 
 def test_the_image_is_what_the_manifest_expects() -> None:
     """The same person; process 1 is jobctl, in the form that hears signals; its variables exist."""
-    text = re.sub(r"\\\n", " ", CONTAINERFILE.read_text())
-    said = {
-        line.split(" ", 1)[0]: line.split(" ", 1)[1]
-        for line in text.splitlines()
-        if line and not line.startswith("#")
-    }
+    said = image()
     person = pod("Deployment")["securityContext"]
     assert said["USER"] == f"{person['runAsUser']}:{person['runAsGroup']}"
     assert json.loads(said["ENTRYPOINT"]) == ["jobctl"]
