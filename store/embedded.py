@@ -78,8 +78,12 @@ def default_root(environ: Mapping[str, str] | None = None) -> Path:
         return Path(chosen)
     if os.geteuid() == 0:
         return Path("/var/lib/jobctl/pg")
-    home = environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
-    return Path(home) / "jobctl" / "pg"
+    if state := environ.get("XDG_STATE_HOME"):
+        return Path(state) / "jobctl" / "pg"
+    try:
+        return Path.home() / ".local" / "state" / "jobctl" / "pg"
+    except RuntimeError:  # a container's user has a number, and perhaps neither a name nor a home
+        return Path(tempfile.gettempdir()) / f"jobctl-state-{os.geteuid()}" / "pg"
 
 
 class EmbeddedPostgres:

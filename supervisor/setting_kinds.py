@@ -79,7 +79,10 @@ def _text(value: str) -> str:
 
 
 def _path(value: str) -> Path:
-    return Path(_text(value)).expanduser()
+    try:
+        return Path(_text(value)).expanduser()
+    except RuntimeError as error:
+        raise Refused("this user has no home folder for the ~ in it") from error
 
 
 def _switch(value: str | bool) -> bool:

@@ -110,7 +110,7 @@ def _choose_file(config: str | Path | None, environ: Environ, problems: list[str
     named = config or environ.get(CONFIG_VARIABLE)
     if not named:
         return next((file for file in USUAL_FILES if file.exists()), None)
-    file = Path(named).expanduser()
+    file = Path(os.path.expanduser(named))  # noqa: PTH111 - raises nothing for who has no home
     if not file.exists():
         by = "--config" if config else CONFIG_VARIABLE
         problems.append(f"{by} names {file}, and there is no such file.")

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -617,3 +618,15 @@ def test_the_socket_is_a_stream_that_only_its_user_may_open(server: EmbeddedPost
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(server.cluster.socket))
     assert server.cluster.socket.stat().st_mode & 0o077 == 0
+
+
+def test_a_user_without_a_name_or_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As containers have them: every command looks for this place, most do without it."""
+
+    def nobody(uid: int) -> pwd.struct_passwd:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert default_root({}) == Path(tempfile.gettempdir()) / "jobctl-state-54321" / "pg"
