@@ -24,6 +24,8 @@ FAST = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "max_connections": "200",
+    # In its own folder, which goes with it: whoever is killed leaves what is in /dev/shm.
+    "dynamic_shared_memory_type": "mmap",
 }
 
 GUARD_LIMIT = 90.0

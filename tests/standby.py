@@ -13,7 +13,7 @@ import psycopg
 from jobctl.store.cluster import DATABASE, PORT, ROLE
 from jobctl.store.embedded import EmbeddedPostgres
 from jobctl.store.migrate import migrate
-from tests.servers import chosen_bindir
+from tests.servers import FAST, chosen_bindir
 from tests.waiting import until
 
 #: What was committed synchronously survives the process, and need not survive the machine.
@@ -23,6 +23,7 @@ SETTINGS = {
     "max_connections": "100",
     "wal_retrieve_retry_interval": "200ms",
     "shared_buffers": "32MB",
+    "dynamic_shared_memory_type": FAST["dynamic_shared_memory_type"],
 }
 
 

@@ -164,7 +164,8 @@ async def test_the_app_cannot_be_imported_at_first(ground: Ground) -> None:
     assert not failure.permanent
     assert "not today" in failure.message
     assert 'broken.py", line 2' in failure.stack
-    assert (None, None, "on the way") in ground.lines
+    # By a pipe of its own, so perhaps a moment later.
+    await ground.until(lambda: (None, None, "on the way") in ground.lines, "what it printed")
     write_app(ground, "broken", "")
     await ground.ready()
 

@@ -65,7 +65,7 @@ def test_a_soft_timeout_comes_late(hosts: Hosts, jobs: Jobs, without: str | None
     job = jobs.enqueue("unhurried", {"name": "next"})
     until((hosts.folder / "next").exists, what="the next job")
     (pid,) = host.slots().values()
-    for _ in range(3):
+    for _ in range(3 if without is None else 1):  # the first one that hits is caught
         os.kill(pid, signal.SIGUSR1)
         until(lambda: not pending(pid), what="the signal to be taken")
     (hosts.folder / "next.go").touch()

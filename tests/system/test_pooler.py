@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pwd
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -51,7 +52,7 @@ def pooled(postgres: EmbeddedPostgres, database: str) -> Iterator[Callable[[str]
             )
             ini.chmod(0o644)
             processes.append(_spawn(account, ini))
-            until((run / f".s.PGSQL.{PORT}").exists, what="pgbouncer")
+            until(lambda: _listens(run / f".s.PGSQL.{PORT}"), what="pgbouncer")
             return f"postgresql://{ROLE}@/{name}?host={run}&port={PORT}"
 
         try:
@@ -60,6 +61,12 @@ def pooled(postgres: EmbeddedPostgres, database: str) -> Iterator[Callable[[str]
             for process in processes:
                 process.kill()
                 process.wait()
+
+
+def _listens(path: Path) -> bool:
+    """The socket is there a moment before anybody listens at it."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def _spawn(account: Account, ini: Path) -> subprocess.Popen[bytes]:
