@@ -1,6 +1,6 @@
 -- Which span has enqueued a job, for those who trace.
 -- compatible-from: 1
--- functions: 508815b9114e
+-- functions: 8ab007a32416
 
 ALTER TABLE job
     ADD COLUMN traceparent text,

@@ -1,3 +1,0 @@
--- A rate counts what it has let in and nobody has taken, and whom it makes wait begins a little later.
--- compatible-from: 1
--- functions: 734cd9639e91
