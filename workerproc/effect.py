@@ -220,9 +220,8 @@ class Effect:
             try:
                 return self._ask(self._finish())
             except psycopg.OperationalError as error:
-                time.sleep(
-                    self._pause(pauses, error)
-                )  # until PostgreSQL is back, or no time is left
+                # Until PostgreSQL is back, or no time is left.
+                time.sleep(self._pause(pauses, error))
                 self._to_write = what  # twice is as good as once: the claim's token guards it
 
     async def _awrite(self) -> None:

@@ -106,7 +106,10 @@ BEGIN
     next AS MATERIALIZED (
         SELECT
             k.limit_key, k.base, k.per_seconds, w.job_id, w.priority, w.nth, w.seq,
-            CASE WHEN e.earliest > moment OR k.follows THEN e.earliest + slack ELSE e.earliest END AS start_at
+            CASE WHEN e.earliest > moment OR k.follows
+                THEN greatest(e.earliest, moment) + slack
+                ELSE e.earliest
+            END AS start_at
         FROM key AS k
         CROSS JOIN LATERAL (
             SELECT o.*, row_number() OVER (ORDER BY o.priority DESC, o.seq) AS nth

@@ -1,7 +1,7 @@
 -- Which database roles `jobctl grants` has given which rights, so that migrating gives them those of new
 -- tables and functions too.
 -- compatible-from: 1
--- functions: 0c07101e320e
+-- functions: af60c322ba57
 
 CREATE TABLE grantee (
     role        text PRIMARY KEY,   -- its name: a restored database knows it by that

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.grafana.prometheus import found, free_port
+from tests.grafana.prometheus import end, found, free_port
 
 PROGRAM = "prometheus-alertmanager"
 
@@ -77,9 +77,4 @@ class Alertmanager:
             )  # fmt: skip
 
     def stop(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)

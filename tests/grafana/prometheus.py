@@ -107,12 +107,7 @@ class Prometheus:
 
     def stop(self) -> None:
         """And wait for its end."""
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, self._log.read_text()
@@ -131,6 +126,16 @@ class Prometheus:
             raise AssertionError(f"{words['query']}: {error.read().decode()}") from error
         result: list[dict[str, Any]] = answered["data"]["result"]
         return result
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Asks it to go, and kills it if it does not."""
+    process.terminate()
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def free_port() -> int:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 import jobctl
+from jobctl.supervisor.dispatch import NEAREST_MOMENT_SECONDS
 from jobctl.supervisor.outcomes import (
     Cause,
     Crashed,
@@ -289,6 +290,19 @@ def test_who_must_wait_does_not_catch_up_with_who_went_at_once(conn: Connection)
     admit(conn)
     ((waits,),) = conn.execute("SELECT run_at FROM scheduled").fetchall()
     assert (waits - at_once).total_seconds() > 0.05 + 0.05
+
+
+def test_nobody_is_planned_for_sooner_than_dispatchers_look(conn: Connection) -> None:
+    """One of a burst that waits only for who went before: whole `slack`, too. A dispatcher
+    that has let somebody in does not look for less."""
+    set_limit(conn, "api", per_seconds=0.05, burst=3)
+    enqueue(conn, 2, limit_key="api")
+    admit(conn)
+    ((before,),) = conn.execute("SELECT clock_timestamp()").fetchall()
+    enqueue(conn, 1, limit_key="api")
+    admit(conn)
+    ((waits,),) = conn.execute("SELECT run_at FROM scheduled").fetchall()
+    assert (waits - before).total_seconds() > NEAREST_MOMENT_SECONDS
 
 
 def test_what_nobody_takes_does_not_pile_up(conn: Connection) -> None:
