@@ -29,6 +29,8 @@ DATABASE: Final = "jobctl"
 PORT: Final = 5432  # names the socket; nothing listens on a port
 
 WORK_LIMIT: Final = 120.0  # seconds for initdb on the slowest disk that is worth waiting for
+#: What a program that is told to go may take, in seconds.
+GRACE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,7 @@ def _finish(account: Account, command: Sequence[str | Path], lock: int, said: by
     try:
         output, _ = process.communicate(said, timeout=WORK_LIMIT)
     except BaseException as error:  # also Ctrl-C: the program is in a session of its own
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        _end(process)
         if isinstance(error, subprocess.TimeoutExpired):
             raise EmbeddedError(
                 f"{command[0]} was not done after {WORK_LIMIT:g} s and was ended."
@@ -159,6 +159,18 @@ def _finish(account: Account, command: Sequence[str | Path], lock: int, said: by
             f"{command[0]} failed with {process.returncode}. It said:\n"
             + output.decode(errors="replace").strip()
         )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Asks it and what it has started to go. Killed at once they would leave their shared memory
+    behind, which belongs to no folder that could be removed."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=GRACE_SECONDS)
+            return
+    process.communicate()
 
 
 def _quoted(value: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -30,6 +31,23 @@ def _with_path_in_their_words(folder: Path) -> list[str]:
     return found
 
 
+def _memory_of_nobody() -> set[str]:
+    """Segments of PostgreSQL servers that no process has; those of other tests' servers come and
+    go."""
+    segments = {
+        path.name
+        for path in Path("/dev/shm").glob("PostgreSQL.*")
+        if os.geteuid() in (0, path.lstat().st_uid)  # of others it is not seen who has them
+    }
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "maps").read_text()
+        except OSError:  # it has just ended, or is somebody else's
+            continue
+        segments -= set(re.findall(r"/dev/shm/(PostgreSQL\.\d+)", words))
+    return segments
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_whoever_ends_it_leaves_nothing_behind(how: signal.Signals) -> None:
     """As `timeout` does, or Ctrl-C."""
@@ -37,6 +55,7 @@ def test_whoever_ends_it_leaves_nothing_behind(how: signal.Signals) -> None:
         folder = guarded / "tmp"  # the guard has the other one among its words
         folder.mkdir()
         folder.chmod(0o1777)
+        before = _memory_of_nobody()
         environ = {key: value for key, value in os.environ.items() if "JOBCTL" not in key}
         process = subprocess.Popen(
             [*JOBCTL, "bench", "--jobs", "100000"], env={**environ, "TMPDIR": str(folder)},
@@ -50,6 +69,7 @@ def test_whoever_ends_it_leaves_nothing_behind(how: signal.Signals) -> None:
             process.send_signal(how)
             assert process.wait(60) == 130
             until(lambda: not _with_path_in_their_words(folder), within=30, what="nobody left")
+            until(lambda: not _memory_of_nobody() - before, within=10, what="no shared memory left")
         finally:
             process.kill()
             process.wait()

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from jobctl.store.cron_spec import CronSpec
 from jobctl.store.job_type import JobType
@@ -61,6 +62,8 @@ class Ground:
             "PYTHONDONTWRITEBYTECODE": "1",
             **settings.pop("environment", {}),
         }
+        # Tests run beside one another: none may sweep what another's supervisor has left.
+        settings.setdefault("kin", f"{crc32(os.fsencode(folder)):x}")
         self.fleet = Fleet(
             FleetSettings(app, {"default": slots}, environment=environment, **settings),
             self,
