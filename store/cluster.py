@@ -30,7 +30,7 @@ PORT: Final = 5432  # names the socket; nothing listens on a port
 
 WORK_LIMIT: Final = 120.0  # seconds for initdb on the slowest disk that is worth waiting for
 #: What a program that is told to go may take, in seconds.
-GRACE_SECONDS: Final = 5.0
+GRACE_SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True)
@@ -162,14 +162,14 @@ def _finish(account: Account, command: Sequence[str | Path], lock: int, said: by
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Asks it and what it has started to go. Killed at once they would leave their shared memory
-    behind, which belongs to no folder that could be removed."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, how)
-        with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=GRACE_SECONDS)
-            return
+    """Asks it to go, and it alone: initdb waits until the server that it has started has ended well.
+    That one dies of any signal at once, and leaves shared memory that lies in no folder of ours."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=GRACE_SECONDS)
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
 

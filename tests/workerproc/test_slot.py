@@ -18,7 +18,7 @@ async def _look(ground: Ground, index: int = 0) -> dict[str, Any]:
     return found
 
 
-@with_fleet(slots=2)
+@with_fleet(slots=2, kin="0")
 async def test_descriptors(ground: Ground) -> None:
     """Its socket, its page, its two pipes and nothing of its siblings', parent's or template's."""
     first, second = await _look(ground, 0), await _look(ground, 1)
@@ -62,6 +62,7 @@ def use(ctx):
 
 @with_fleet(
     slots=1,
+    kin="0",
     environment={"NOTIFY_SOCKET": "/run/x", "WATCHDOG_USEC": "1", "LISTEN_FDS": "1", "KEPT": "yes"},
 )
 async def test_environment(ground: Ground) -> None:
