@@ -162,7 +162,7 @@ def _finish(account: Account, command: Sequence[str | Path], lock: int, said: by
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Asks it to go, and it alone: initdb waits until the server that it has started has ended well.
+    """Asks it to go, and it alone: initdb waits until the server that it has started has ended.
     That one dies of any signal at once, and leaves shared memory that lies in no folder of ours."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
