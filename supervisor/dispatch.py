@@ -22,6 +22,7 @@ import psycopg
 
 from jobctl.store.job_type import LONGEST_TIMEOUT, JobType
 from jobctl.store.link import Link, Unreachable
+from jobctl.supervisor.admission import Admission
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
@@ -111,8 +112,7 @@ class Dispatcher:
         self._reread_at = 0.0
         self._promote_at = 0.0
         self._promote_whole_at = 0.0  # however long it has been due
-        self._limited = False  # jobs have limits: who waits for one may have to be let in
-        self._admit_at = inf
+        self._admission = Admission()
         self._compare_at = inf
         self._cancelled: Set[int] = frozenset()  # tokens that must not start any more
 
@@ -120,6 +120,10 @@ class Dispatcher:
 
     def ring(self) -> None:
         """There is work, perhaps: somebody rang, or rang for others a moment ago."""
+        self._admission.rung(self._clock())
+        self._look_anew()
+
+    def _look_anew(self) -> None:
         for pool in self._pools.values():
             pool.doorbell.rung(self._clock())
         self._alarm.set()
@@ -244,7 +248,7 @@ class Dispatcher:
             return
         if self._clock() >= self._reread_at:
             await self._read_lanes()
-        if self._clock() >= self._admit_at:
+        if self._clock() >= self._admission.next_due():
             await self._admit()
         for pool in self._pools.values():
             await self._look(pool)
@@ -254,8 +258,6 @@ class Dispatcher:
         while (room := self._room(pool)) > 0:
             match pool.doorbell.due(self._clock()):
                 case Look() as look if len(pool.lanes):
-                    if self._limited:
-                        await self._admit()
                     await self._claim(pool, room, look)
                 case Due.PEEK:
                     ((number,),) = await self._link.run("peek")
@@ -266,7 +268,7 @@ class Dispatcher:
     def _next_due(self) -> float:
         due = min(self._promote_at, self._compare_at)
         if self._hands.may_claim():
-            due = min(due, self._reread_at, self._admit_at)
+            due = min(due, self._reread_at, self._admission.next_due())
             for pool in self._pools.values():
                 if len(pool.lanes) and self._room(pool) > 0:
                     due = min(due, pool.doorbell.next_due(self._clock()))
@@ -424,14 +426,20 @@ class Dispatcher:
             self._promote_whole_at = self._clock() + PROMOTE_WHOLE_SECONDS * jitter
         self._promote_at = self._clock() + wait
         if moved:
-            self.ring()
+            self._look_anew()
 
     async def _admit(self) -> None:
         """Lets in who waits for a limit that has room, or whose moment has come."""
-        ((moved, next_in),) = await self._link.run("admit")
-        self._admit_at = inf if next_in is None else self._clock() + next_in
+        self._admission.begins(self._clock())
+        try:
+            ((moved, next_in),) = await self._link.run("admit")
+        except BaseException:
+            self._admission.failed()
+            raise
+        self._admission.answered(next_in, self._clock())
         if moved:  # some may have been given a moment, none that is nearer than this
             self._promote_at = min(self._promote_at, self._clock() + NEAREST_MOMENT_SECONDS)
+            self._look_anew()
 
     async def _read_lanes(self) -> None:
         self._reread_at = self._clock() + REREAD_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
@@ -451,9 +459,8 @@ class Dispatcher:
                 [lane for lane in of_types if pool.serves(lane.queue)],
             )
             self._hand_back_unserved(pool, queues)
-        ((self._limited,),) = await self._link.run("limits_in_use")
-        if self._limited:
-            self._admit_at = self._clock()
+        ((in_use,),) = await self._link.run("limits_in_use")
+        self._admission.use(in_use, self._clock())
 
     def _hand_back_unserved(self, pool: Pool, queues: Set[str]) -> None:
         """What has not started of a queue that was paused meanwhile waits there, not here."""

@@ -515,6 +515,7 @@ def test_released_migrations_are_what_they_were() -> None:
         "0009_error_groups": "5783b86de59b",
         "0010_effects": "b6f210794809",
         "0011_trace": "c0a115f1b73c",
+        "0012_roles": "472d5d75799e",
     }
 
 

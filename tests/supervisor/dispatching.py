@@ -41,6 +41,7 @@ class Hands:
         self.over = False
         self.given: list[Claimed] = []
         self.returned: list[Claimed] = []
+        self.ran: list[str] = []  # the statements, by name
 
     def idle_slots(self, pool: str) -> list[Slot]:
         return [Slot(self)] * 3
@@ -82,8 +83,8 @@ def play(
         code.learn(1, [replace(UNREGISTERED, name="send", ack=ack)])
         where = conninfo(database, schema="jobctl", application_name="test")
         link = Link(
-            "claim", where, {**DISPATCH_SETTINGS, **settings}, lambda *_: None, lambda *_: None,
-            patience_of(60),
+            "claim", where, {**DISPATCH_SETTINGS, **settings},
+            lambda statement, _: host.ran.append(statement), lambda *_: None, patience_of(60),
         )  # fmt: skip
         pools = all_pools(1, None, ())
         dispatcher = Dispatcher(link, host, code, pools, 0)  # type: ignore[arg-type]  # Slot

@@ -1,0 +1,142 @@
+"""When a dispatcher asks who may be let in, among producers of a small model that leave notes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from jobctl.store import reading
+from jobctl.store.link import Link
+from jobctl.supervisor.admission import Admission
+from jobctl.supervisor.dispatch import Dispatcher
+from jobctl.supervisor.doorbell import AFTER_RING_SECONDS, POLL_SECONDS
+from tests.store.standing import put
+from tests.supervisor.dispatching import Hands, appear, play
+from tests.supervisor.ringing import MS, Producer, World, check, producers
+
+
+class Asking(World):
+    """The real `Admission` decides when to ask."""
+
+    def __init__(self, admission: Admission, producers: list[Producer]) -> None:
+        super().__init__(producers)
+        self.admission = admission
+        self.admission.use(True, 0.0)
+        self.asked: list[int] = []
+        self.heard = 0
+
+    def rung(self, now: int) -> None:
+        self.heard += 1
+        self.admission.rung(now / MS)
+
+    def dispatch(self, now: int) -> None:
+        while self.admission.next_due() <= now / MS:
+            self.asked.append(now)
+            self.admission.begins(now / MS)
+            self.find(now)
+            self.admission.answered(None, now / MS)
+
+
+@settings(max_examples=100, deadline=None)
+@given(producers(), st.floats(0, 1))
+def test_whoever_is_heard_is_let_in_at_once_and_everybody_by_the_next_poll(
+    given_producers: list[Producer], chance: float
+) -> None:
+    """And a ring costs two questions, whatever is claimed meanwhile."""
+    world = Asking(Admission(lambda: chance), given_producers)
+    check(world)
+    polls = math.ceil(world.asked[-1] / (POLL_SECONDS * MS * 0.8)) + 1
+    assert len(world.asked) <= 2 * world.heard + polls
+
+
+class WithoutTheFinalQuestion(Admission):
+    """Asks when it is rung, and leaves it at that."""
+
+    def rung(self, now: float) -> None:
+        self._at = now
+
+
+class WithoutPolls(Admission):
+    """Trusts the rings."""
+
+    def begins(self, now: float) -> None:
+        super().begins(now)
+        self._at = math.inf
+
+
+@pytest.mark.parametrize("broken", [WithoutTheFinalQuestion, WithoutPolls])
+def test_the_model_notices_a_rule_that_is_missing(broken: type[Admission]) -> None:
+    """With one rule taken out, a counter-example is found."""
+
+    @settings(
+        max_examples=2000, deadline=None, derandomize=True, database=None,
+        phases=[Phase.generate],  # found is enough: no time for the smallest example
+    )  # fmt: skip
+    @given(producers())
+    def explore(given_producers: list[Producer]) -> None:
+        check(Asking(broken(lambda: 0.5), given_producers))
+
+    with pytest.raises(AssertionError):
+        explore()
+
+
+def test_a_rate_says_itself_when_to_ask() -> None:
+    """Sooner than a poll would, never later."""
+    admission = Admission(lambda: 0.5)
+    admission.use(True, 0.0)
+    admission.begins(0.0)
+    admission.answered(0.3, 0.1)
+    assert admission.next_due() == 0.4
+    admission.begins(0.4)
+    admission.answered(3600.0, 0.4)
+    assert admission.next_due() == 0.4 + POLL_SECONDS
+
+
+def test_nobody_asks_where_no_job_has_a_limit() -> None:
+    """Neither for a ring nor in a poll; and at once when the first comes."""
+    admission = Admission()
+    admission.rung(1.0)
+    assert admission.next_due() == math.inf
+    admission.use(False, 2.0)
+    assert admission.next_due() == math.inf
+    admission.use(True, 3.0)
+    assert admission.next_due() == 3.0
+
+
+def test_reading_anew_whether_there_are_limits_forgets_no_ring() -> None:
+    """It happens every few seconds, and at every announcement."""
+    admission = Admission()
+    admission.use(True, 0.0)
+    admission.rung(1.0)
+    admission.use(True, 1.001)
+    admission.begins(1.001)
+    assert admission.next_due() == 1.0 + AFTER_RING_SECONDS
+
+
+def test_a_question_that_failed_is_due_again() -> None:
+    """PostgreSQL refused it, or was gone: the note is still there."""
+    admission = Admission()
+    admission.use(True, 0.0)
+    admission.begins(0.0)
+    admission.failed()
+    assert admission.next_due() <= 0.0
+
+
+def test_claims_do_not_ask(database: str) -> None:
+    """With limits in use, a drain of jobs that wait for none asks for what rings and polls say."""
+    with reading.connect(database, "jobctl") as connection:
+        connection.execute("INSERT INTO limit_state (limit_key) VALUES ('api')")
+        for _ in range(90):
+            put(connection)
+    hands = Hands()
+    hands.alive = True  # three slots, which take whatever they are given
+
+    async def story(dispatcher: Dispatcher, hands: Hands, _: Link) -> None:
+        await appear(lambda: len(hands.given) == 90)
+        assert hands.ran.count("claim") >= 30
+        assert 1 <= hands.ran.count("admit") < 10
+
+    play(database, story, hands)
