@@ -23,6 +23,11 @@ from jobctl.store.statements import sql as statement
 
 #: PostgreSQL cuts what is longer, and grants to somebody else.
 LONGEST_NAME = 63
+#: What SQL takes for somebody else than a role of that name, or a person would: the first two even
+#: when they are quoted.
+NOBODYS_NAMES = frozenset(
+    {"public", "none", "current_role", "current_user", "session_user", "user"}
+)
 
 
 def grants_text(roles: Sequence[tuple[str, Kind]], schema: str = DEFAULT_SCHEMA) -> str:
@@ -53,6 +58,14 @@ def _checked(roles: Iterable[tuple[str, Kind]]) -> dict[str, Kind]:
         if not role or not role.isprintable() or len(role.encode()) > LONGEST_NAME:
             raise ValueError(
                 f"{role!r} is no name of a role: it has 1 to {LONGEST_NAME} bytes, all printable"
+            )
+        if role.lower() in NOBODYS_NAMES:
+            raise ValueError(
+                f"{role} stands for others in SQL, and is no name of a role: name the role itself"
+            )
+        if role.startswith("pg_"):
+            raise ValueError(
+                f"{role} belongs to PostgreSQL (pg_ is reserved): grant to a role of your own"
             )
         if kinds.setdefault(role, kind) is not kind:
             raise ValueError(

@@ -333,6 +333,13 @@ def test_one_role_is_of_one_kind() -> None:
         grants_text(roles)
 
 
+@pytest.mark.parametrize("name", ["public", "PUBLIC", "none", "Current_User", "pg_monitor"])
+def test_rights_for_everybody_by_a_word(name: str) -> None:
+    """`GRANT ... TO "public"` is for everybody, quoted or not: that cannot be what was meant."""
+    with pytest.raises(ValueError, match=r"name the role itself|a role of your own"):
+        grants_text([(name, Kind.WORKER)])
+
+
 def test_who_may_not_grant_hears_who_may(server: LoginServer) -> None:
     known = [(USUAL_NAMES[Kind.PRODUCER], Kind.PRODUCER)]
     with pytest.raises(SchemaError, match="as the owner of the schema"):
