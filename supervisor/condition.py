@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Condition:
-    """Written by the supervisor alone. Moments are monotonic seconds, 0 for never."""
+    """Written by the supervisor and by `Draining`. Moments are monotonic seconds, 0 for never."""
 
     drained: bool = False  # asked through the control socket
     drain_requested: bool = False  # asked through the session's row
     leaving: bool = False
     fenced: bool = False  # the lease is over: nothing may run here
+    resting: bool = False  # nothing runs: the loop turns seldom
     another_leads: bool = False  # at the last renewal some other host did
     led: bool = False  # this host led and does so no more
     seen_at: float = 0.0  # PostgreSQL answered

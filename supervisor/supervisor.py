@@ -28,14 +28,11 @@ from jobctl.store.dsn import DsnError, conninfo
 from jobctl.store.errors import SchemaError
 from jobctl.store.job_type import JobType
 from jobctl.store.link import DISPATCH_SETTINGS, Link, Row, patience_of
-from jobctl.supervisor import app_records
 from jobctl.supervisor.alarm import Alarm
 from jobctl.supervisor.annotate import Annotations
-from jobctl.supervisor.app_records import AppRecord
 from jobctl.supervisor.attempts import Attempts
 from jobctl.supervisor.cancels import Cancels
 from jobctl.supervisor.ceilings import Ceilings
-from jobctl.supervisor.claimed import Claimed
 from jobctl.supervisor.code import Code
 from jobctl.supervisor.condition import Condition
 from jobctl.supervisor.control import ControlServer, Refusal
@@ -43,9 +40,11 @@ from jobctl.supervisor.cron import Cron
 from jobctl.supervisor.crons import Crons
 from jobctl.supervisor.deadlines import Deadlines
 from jobctl.supervisor.dispatch import Dispatcher
+from jobctl.supervisor.draining import Draining
 from jobctl.supervisor.duties import all_duties
 from jobctl.supervisor.events import Event
 from jobctl.supervisor.fleet import Fleet, FleetSettings
+from jobctl.supervisor.hands import HostHands
 from jobctl.supervisor.http import HttpServer, health
 from jobctl.supervisor.identity import Identity, kin_of
 from jobctl.supervisor.leader import FROZEN_AFTER, Leader
@@ -55,9 +54,9 @@ from jobctl.supervisor.listener import Death, LoadFailure, Notice, Reason
 from jobctl.supervisor.log import LEVELS, Log, first_line
 from jobctl.supervisor.metrics import Metrics
 from jobctl.supervisor.notify import Notify
-from jobctl.supervisor.outcomes import Failed, HandedBack, Unrunnable
 from jobctl.supervisor.pool_spec import PoolSpec, all_pools, queues_of
 from jobctl.supervisor.reclaim import reclaim
+from jobctl.supervisor.relay import Relay
 from jobctl.supervisor.remarks import Remarks
 from jobctl.supervisor.report import Report
 from jobctl.supervisor.service import Service
@@ -160,29 +159,10 @@ class Supervisor:
         )  # fmt: skip
         self._settler = Settler(self._links["settle"], self._attempts)
         self._attempts.settler = self._settler
-        self._dispatcher = Dispatcher(
-            self._links["claim"], self, self._code, pools, settings.max_reserve
-        )
-        self._attempts.dispatcher = self._dispatcher
         self._lease = Lease(
             self._links["lease"], self, self._identity, settings.lease, self._wanted,
             queues_of(pools), settings.schema,
         )  # fmt: skip
-        self._leading = Leading(self._settler, self._condition, self._metrics, self._log)
-        self._cron = Cron(self._leading)
-        duties = all_duties(
-            self._leading, self._cron, settings.lease, settings.history_keep, settings.effect_keep
-        )
-        self._metrics.know_duties(duty.name for duty in duties)
-        self._leader = Leader(
-            self._links["lead"],
-            duties,
-            on_change=self._on_leading,
-            on_done=self._metrics.duty_done,
-            on_error=self._on_duty_failed,
-            session=lambda: 0 if self._condition.leaving else self._lease.session_id,
-            somebody_leads=lambda: self._condition.another_leads,
-        )
         self._fleet = Fleet(
             FleetSettings(
                 app=settings.app,
@@ -199,12 +179,40 @@ class Supervisor:
             ),
             self,
         )
+        hands = HostHands(
+            self._fleet, self._lease, self._attempts, self._settler, self._condition,
+            self._metrics, self._log, self._alarm,
+        )  # fmt: skip
+        self._dispatcher = Dispatcher(
+            self._links["claim"], hands, self._code, pools, settings.max_reserve
+        )
+        self._attempts.dispatcher = self._dispatcher
+        self._draining = Draining(
+            self._condition, self._dispatcher, self._fleet, self._lease, self._metrics,
+            self._log, self._alarm,
+        )  # fmt: skip
+        self._leading = Leading(self._settler, self._condition, self._metrics, self._log)
+        self._cron = Cron(self._leading)
+        duties = all_duties(
+            self._leading, self._cron, settings.lease, settings.history_keep, settings.effect_keep
+        )
+        self._metrics.know_duties(duty.name for duty in duties)
+        self._leader = Leader(
+            self._links["lead"],
+            duties,
+            on_change=self._on_leading,
+            on_done=self._metrics.duty_done,
+            on_error=self._on_duty_failed,
+            session=lambda: 0 if self._condition.leaving else self._lease.session_id,
+            somebody_leads=lambda: self._condition.another_leads,
+        )
         self._metrics.know_pools(pool.name for pool in pools)
         self._metrics.watch_slots(lambda: [(one.pool, one.stage) for one in self._fleet.slots()])
         self._deadlines = Deadlines(self._fleet)
         self._cancels = Cancels(self._fleet, self._dispatcher, self._deadlines, self._log)
         self._ceilings = Ceilings(self._fleet, settings.max_rss_per_slot)
         self._remarks = Remarks(self._log)
+        self._relay = Relay(self._log)
         self._allowance = settings.kill_grace + settings.lease
         self._annotations = Annotations(self._fleet, self._allowance)
         self._report = Report(
@@ -327,7 +335,8 @@ class Supervisor:
 
     def _next_due(self) -> float:
         """The next thing that is due although nothing happens."""
-        self._turn = LONGEST_TURN if self._fleet.busy() or self._stop.begun else LONGEST_REST
+        self._condition.resting = not (self._fleet.busy() or self._stop.begun)
+        self._turn = LONGEST_REST if self._condition.resting else LONGEST_TURN
         due = [monotonic() + self._turn, self._hand_back_at, self._service.next_due()]
         deadline = self._deadlines.next_due()
         if deadline is not None:
@@ -425,16 +434,10 @@ class Supervisor:
     def _begin_stop(self, because: str, patience: float) -> None:
         busy = len(self._fleet.busy())
         if self._stop.begin(because, monotonic(), patience):
-            self._condition.leaving = True
             self._log.say(Event.STOPPING, because=because, busy=busy, patience=f"{patience:g} s")
-            self._stop_claiming()
+            self._draining.leave()
         else:
             self._log.say(Event.SIGNAL_REPEATED, signal=because)
-        self._alarm.set()
-
-    def _stop_claiming(self) -> None:
-        self._dispatcher.hand_back_all()
-        self._lease.hurry()
         self._alarm.set()
 
     def _kill_what_runs(self, reason: Reason) -> None:
@@ -482,23 +485,7 @@ class Supervisor:
         self._alarm.set()
 
     def on_output(self, slot: Slot | None, job_id: int | None, line: str) -> None:
-        number = None if slot is None else slot.number
-        printed, record = app_records.split(line)
-        if printed or record is None:
-            self._log.say(Event.OUTPUT, slot=number, job=job_id, line=printed)
-        if record is not None:
-            self._pass_on(slot, job_id, record)
-
-    def _pass_on(self, slot: Slot | None, job_id: int | None, record: AppRecord) -> None:
-        running = None if slot is None else slot.running
-        claim = None if running is None else running.claim
-        if not isinstance(claim, Claimed) or claim.job_id != job_id:
-            claim = None  # it has ended, and the slot runs another by now
-        self._log.pass_on(
-            Event.LOGGED, record.level, slot=slot and slot.number, job=job_id,
-            type=claim and claim.type, attempt=claim and claim.attempt + 1,
-            logger=record.logger, extra=record.extra, line=record.message,
-        )  # fmt: skip
+        self._relay.pass_on(slot, job_id, line)
 
     def on_load_failed(self, failure: LoadFailure) -> None:
         self._condition.load_error = failure.words
@@ -517,53 +504,6 @@ class Supervisor:
         number = None if slot is None else slot.number
         self._log.say(event, notice=notice.value, slot=number, sentence=sentence)
         self._alarm.set()
-
-    # What the dispatcher needs (dispatch.py) -----------------------------------------------------
-
-    def idle_slots(self, pool: str) -> list[Slot]:
-        return self._fleet.idle_slots(pool)
-
-    def may_claim(self) -> bool:
-        condition = self._condition
-        stopped = condition.draining or condition.fenced or self._fleet.degraded
-        return bool(self._lease.session_id) and not stopped
-
-    def may_start(self) -> bool:
-        return not self._lease.over()
-
-    def give_back(self, claimed: Claimed, cause: HandedBack | Unrunnable | Failed) -> None:
-        self._attempts.give_back(claimed, cause)
-
-    def holds(self) -> set[tuple[int, int]]:
-        """(session, token) of what runs and of what waits to be written."""
-        running = (slot.running for slot in self._fleet.busy())
-        claims = [run.claim for run in running if run is not None]
-        held = {(one.session_id, one.token) for one in claims if isinstance(one, Claimed)}
-        return held | self._settler.tokens()
-
-    def disown(self, claims: list[tuple[int, int]]) -> None:
-        if claims:
-            self._log.say(Event.CLAIMS_DISOWNED, count=len(claims))
-            self._attempts.disown(self._lease.session_id, claims)
-
-    def on_claims_missing(self, present: set[int], before_token: int) -> None:
-        for slot in self._fleet.busy():
-            running = slot.running
-            if running is None or not isinstance(running.claim, Claimed):
-                continue
-            ours = running.claim.session_id == self._lease.session_id
-            if ours and running.token < before_token and running.token not in present:
-                self._fleet.kill(slot, Reason.LOST, token=running.token)
-
-    def on_claimed(self, claimed: list[Claimed]) -> None:
-        for one in claimed:
-            self._metrics.of(one.queue, one.type).claimed(one.waited)
-        self._condition.seen_at = monotonic()
-        if self._turn == LONGEST_REST:
-            self._alarm.set()  # the rest is over: deadlines are watched from now on
-
-    def on_refused(self, statement: str, error: psycopg.Error) -> None:
-        self._log.say(Event.DATABASE_REFUSED, statement=statement, error=first_line(error))
 
     # What the lease tells (leases.py) ------------------------------------------------------------
 
@@ -593,6 +533,9 @@ class Supervisor:
         self._log.say(Event.EARLIER_SESSIONS_DEAD, count=count)
         await reclaim(link, self._leading.settle, self._leading.pending)
 
+    def on_refused(self, statement: str, error: psycopg.Error) -> None:
+        self._log.say(Event.DATABASE_REFUSED, statement=statement, error=first_line(error))
+
     def on_renewal(self, result: str) -> None:
         self._metrics.renewed(result)
         if result == "renewed":
@@ -603,9 +546,7 @@ class Supervisor:
         led, self._condition.another_leads = self._condition.another_leads, another_leads
         if led and not another_leads:
             self._leader.try_now()
-        if drain_requested != self._condition.drain_requested:
-            self._condition.drain_requested = drain_requested
-            self._on_draining_changed()
+        self._draining.told(drain_requested)
 
     def on_cancels(self, rows: Sequence[Row]) -> None:
         self._cancels.learn(self._lease.session_id, rows)
@@ -657,27 +598,12 @@ class Supervisor:
 
     # What people ask (control.py, http.py) -------------------------------------------------------
 
-    def _on_draining_changed(self) -> None:
-        self._metrics.draining(self._condition.draining)
-        if self._condition.draining:
-            self._log.say(Event.DRAINING, busy=len(self._fleet.busy()))
-            self._stop_claiming()
-        else:
-            self._log.say(Event.UNDRAINED)
-            self._dispatcher.reread()
-            self._lease.hurry()
-
     async def _drain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not self._condition.drained:
-            self._condition.drained = True
-            self._on_draining_changed()
+        self._draining.drain()
         return self._report.state()
 
     async def _undrain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self._condition.drained or self._condition.drain_requested:
-            self._condition.drained = self._condition.drain_requested = False
-            self._lease.errand("undrain_session", session=self._lease.session_id)
-            self._on_draining_changed()
+        self._draining.undrain()
         return self._report.state()
 
     async def _exit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -129,7 +129,7 @@ async def test_a_boot_hangs(ground: Ground) -> None:
     await ground.until(lambda: ground.fleet.degraded, "degraded", within=30)
 
 
-@with_fleet(slots=1, app="hangs", started=False, load_timeout=1.5, dump_grace=0.2)
+@with_fleet(slots=1, app="hangs", started=False, load_timeout=4.0)
 async def test_the_templates_import_hangs(ground: Ground) -> None:
     """It is killed; where it was stands in its output."""
     gate = ground.gate()
@@ -140,8 +140,9 @@ async def test_the_templates_import_hangs(ground: Ground) -> None:
     assert isinstance(failure, LoadFailure)
     assert failure.error_class == "ImportTimeout"
     await ground.until(
-        lambda: any('hangs.py", line 1' in line for _, _, line in ground.lines), "the stack"
-    )
+        lambda: any('hangs.py", line 1' in line for _, _, line in ground.lines), "the stack",
+        within=60,
+    )  # fmt: skip
 
 
 @with_fleet(slots=1, app="no_such_app")
