@@ -5,9 +5,11 @@ Time is in milliseconds and stands still while whoever is rung works.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from jobctl.supervisor.doorbell import AFTER_RING_SECONDS, POLL_SECONDS, RING_SPACING_SECONDS
@@ -109,3 +111,21 @@ def _heard(producers: list[Producer], index: int, rings: set[int]) -> bool:
     last = max(before, key=lambda one: (producers[one].at, one))
     rang = producers[last]
     return not rang.rolled_back and rang.at + rang.open_for <= mine.at + mine.open_for
+
+
+def fails(world: Callable[[list[Producer]], World]) -> bool:
+    """Whether `check` finds producers with which this does not keep the promise: for controls."""
+
+    @settings(
+        max_examples=2000, deadline=None, derandomize=True, database=None,
+        phases=[Phase.generate],  # found is enough: no time for the smallest example
+    )  # fmt: skip
+    @given(producers())
+    def explore(given_producers: list[Producer]) -> None:
+        check(world(given_producers))
+
+    try:
+        explore()
+    except AssertionError:
+        return True
+    return False

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobctl.supervisor.doorbell import WHOLE_SECONDS, Doorbell, Due
 from jobctl.supervisor.lanes import Look
-from tests.supervisor.ringing import MS, Producer, World, check, producers
+from tests.supervisor.ringing import MS, Producer, World, check, fails, producers
 
 
 class Looking(World):
@@ -71,17 +71,7 @@ class ForgetsToPeekAgain(Doorbell):
 @pytest.mark.parametrize("broken", [WithoutTheFinalLook, WithoutPolls, ForgetsToPeekAgain])
 def test_the_model_notices_a_rule_that_is_missing(broken: type[Doorbell]) -> None:
     """With one rule taken out, a counter-example is found."""
-
-    @settings(
-        max_examples=2000, deadline=None, derandomize=True, database=None,
-        phases=[Phase.generate],  # found is enough: no time for the smallest example
-    )  # fmt: skip
-    @given(producers())
-    def explore(given_producers: list[Producer]) -> None:
-        check(Looking(broken(lambda: 0.5), given_producers))
-
-    with pytest.raises(AssertionError):
-        explore()
+    assert fails(lambda found: Looking(broken(lambda: 0.5), found))
 
 
 def test_every_poll_looks_below_and_once_a_minute_from_0() -> None:
