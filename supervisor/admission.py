@@ -3,7 +3,8 @@
 A note for whoever lets in comes with a ring, as an enqueue does, and rings are limited to one in
 `RING_SPACING_SECONDS`: so whoever is rung asks at once, and once more when the notes that came
 silently after that ring are certainly there. The answer says when a rate has its next moment. A
-ring that is lost costs one poll.
+ring that is lost costs one poll. Claims do not ask, nor does a host without an idle slot: it asks
+when it has one.
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ class Dispatcher:
             return
         if self._clock() >= self._reread_at:
             await self._read_lanes()
-        if self._clock() >= self._admission.next_due():
+        if self._clock() >= self._admission.next_due() and self._roomy():
             await self._admit()
         for pool in self._pools.values():
             await self._look(pool)
@@ -268,11 +268,16 @@ class Dispatcher:
     def _next_due(self) -> float:
         due = min(self._promote_at, self._compare_at)
         if self._hands.may_claim():
-            due = min(due, self._reread_at, self._admission.next_due())
-            for pool in self._pools.values():
-                if len(pool.lanes) and self._room(pool) > 0:
-                    due = min(due, pool.doorbell.next_due(self._clock()))
+            due = min(due, self._reread_at)
+            for pool in self._roomy():
+                doorbell = pool.doorbell.next_due(self._clock())
+                due = min(due, self._admission.next_due(), doorbell)
         return due
+
+    def _roomy(self) -> list[Pool]:
+        """Those for which there is something to claim, if somebody is let in or rings."""
+        pools = self._pools.values()
+        return [pool for pool in pools if len(pool.lanes) and self._room(pool) > 0]
 
     def _room(self, pool: Pool) -> int:
         """How many jobs to claim now."""

@@ -38,13 +38,14 @@ class Hands:
 
     def __init__(self) -> None:
         self.alive = False
+        self.idle = 3
         self.over = False
         self.given: list[Claimed] = []
         self.returned: list[Claimed] = []
         self.ran: list[str] = []  # the statements, by name
 
     def idle_slots(self, pool: str) -> list[Slot]:
-        return [Slot(self)] * 3
+        return [Slot(self)] * self.idle
 
     def may_claim(self) -> bool:
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import pytest
@@ -128,5 +129,29 @@ def test_claims_do_not_ask(database: str) -> None:
         await appear(lambda: len(hands.given) == 90)
         assert hands.ran.count("claim") >= 30
         assert 1 <= hands.ran.count("admit") < 10
+
+    play(database, story, hands)
+
+
+def test_a_busy_host_does_not_ask(database: str) -> None:
+    """Every host hears every ring: those that could not start anything leave it to the others."""
+    with reading.connect(database, "jobctl") as connection:
+        connection.execute("INSERT INTO limit_state (limit_key) VALUES ('api')")
+        put(connection)
+    hands = Hands()
+    hands.alive = True
+
+    async def story(dispatcher: Dispatcher, hands: Hands, link: Link) -> None:
+        await appear(lambda: "admit" in hands.ran and len(hands.given) == 1)
+        hands.idle = 0
+        hands.ran.clear()
+        for _ in range(10):
+            dispatcher.ring()
+            await asyncio.sleep(0.03)
+        await appear(lambda: "promote" in hands.ran)  # it is at work all the time
+        assert "admit" not in hands.ran
+        hands.idle = 1
+        dispatcher.feed(hands.idle_slots("default")[0])  # type: ignore[arg-type]  # Slot
+        await appear(lambda: "admit" in hands.ran)
 
     play(database, story, hands)
