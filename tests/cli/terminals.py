@@ -41,16 +41,31 @@ class Terminal:
         """How the terminal is set: echo, line mode and the rest."""
         return list(termios.tcgetattr(self._descriptor))
 
+    def ended(self, process: subprocess.Popen[bytes]) -> int:
+        """What it exits with, within 20 s. Reads on: who writes to a terminal that nobody reads
+        waits for ever once that is full, and a busy machine lets it come to that."""
+        end = time.monotonic() + 20
+        while (code := process.poll()) is None:
+            assert time.monotonic() < end, self.screen
+            self._read()
+        return code
+
     def read_until(self, text: str, within: float = 20.0) -> str:
         end = time.monotonic() + within
         while text not in self.screen:
             assert time.monotonic() < end, self.screen
-            if select.select([self._descriptor], [], [], 0.1)[0]:
-                try:
-                    self.screen += os.read(self._descriptor, 4096).decode()
-                except OSError:  # the other end is closed
-                    assert text in self.screen, self.screen
+            if not self._read():
+                assert text in self.screen, self.screen
         return self.screen
+
+    def _read(self) -> bool:
+        """What there is, after a moment at the most; False: the other end is closed."""
+        if select.select([self._descriptor], [], [], 0.1)[0]:
+            try:
+                self.screen += os.read(self._descriptor, 4096).decode()
+            except OSError:
+                return False
+        return True
 
 
 @contextmanager

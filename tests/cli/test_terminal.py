@@ -28,13 +28,13 @@ def test_a_bulk_action_asks_and_takes_no_for_an_answer(
         terminal.read_until("Replay 7 jobs? [y/N]")
         assert "7 jobs: #" in terminal.screen
         terminal.type("n\n")
-        assert process.wait(20) == 130
+        assert terminal.ended(process) == 130
     assert connection.execute("SELECT count(*) AS n FROM dead").fetchone() == {"n": 7}
     with on_a_terminal(words, environment(database)) as (terminal, process):
         terminal.read_until("[y/N]")
         terminal.type("y\n")
         terminal.read_until("7 jobs queued again.")
-        assert process.wait(20) == 0
+        assert terminal.ended(process) == 0
     assert connection.execute("SELECT count(*) AS n FROM dead").fetchone() == {"n": 0}
 
 
@@ -50,13 +50,13 @@ def test_whoever_changes_very_many_types_their_number(
     with on_a_terminal(words, environment(database)) as (terminal, process):
         terminal.read_until("Type 1500 to retry them")
         terminal.type("y\n")
-        assert process.wait(20) == 130
+        assert terminal.ended(process) == 130
     assert connection.execute("SELECT count(*) AS n FROM ready").fetchone() == {"n": 0}
     with on_a_terminal(words, environment(database)) as (terminal, process):
         terminal.read_until("Type 1500 to retry them")
         terminal.type("1500\n")
         terminal.read_until("1500 jobs queued again.")
-        assert process.wait(20) == 0
+        assert terminal.ended(process) == 0
         assert "1500 of 1500" in terminal.screen  # a bar that has come to its end
 
 
@@ -92,7 +92,7 @@ def test_colours_are_for_terminals_and_for_those_who_like_them(
     environ = environment(database, **({"NO_COLOR": no_color} if no_color else {}))
     with on_a_terminal(["jobs", "list"], environ) as (terminal, process):
         terminal.read_until("dead")
-        process.wait(20)
+        terminal.ended(process)
         assert ("\x1b[31m" in terminal.screen) is not bool(no_color)
 
 
@@ -101,7 +101,7 @@ def test_a_long_last_column_gives_way_to_the_window(database: str, connection: C
     put(connection, "dead", last_error="x" * 500)
     with on_a_terminal(["jobs", "list"], environment(database)) as (terminal, process):
         terminal.read_until("…")
-        process.wait(20)
+        terminal.ended(process)
     piped = subprocess.run(
         [*JOBCTL, "jobs", "list"], env=environment(database), capture_output=True, check=True
     )
@@ -114,7 +114,7 @@ def test_ctrl_c_ends_a_watch_quietly(database: str) -> None:
     with on_a_terminal(words, environment(database)) as (terminal, process):
         terminal.read_until("\x1b[H\x1b[J")
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert terminal.ended(process) == 130
         assert "Traceback" not in terminal.screen
 
 

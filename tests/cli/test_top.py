@@ -46,7 +46,7 @@ def test_it_shows_the_fleet_within_80_by_24(database: str, connection: Connectio
         until(lambda: _draws(terminal, 10), what="a frame of the new size")
         assert max(map(len, _frames(terminal.screen)[-1])) <= 60
         terminal.type("q")
-        assert process.wait(20) == 0
+        assert terminal.ended(process) == 0
 
 
 def _draws(terminal: Terminal, lines: int) -> bool:
@@ -73,7 +73,7 @@ def test_the_terminal_is_left_as_it_was(database: str, how: str) -> None:
                 terminal.type("\x03")
             case _:
                 process.send_signal(signal.Signals[how])
-        code = process.wait(20)
+        code = terminal.ended(process)
         expected = {"q": 0, "ctrl-c": 130, "SIGINT": 130}
         assert code == expected.get(how, None if how in expected else -signal.Signals[how])
         _shows(terminal, LEFT)
@@ -100,7 +100,7 @@ def test_ctrl_z_gives_the_terminal_back_until_fg(database: str) -> None:
         _shows(terminal, LEFT)
         _shows(terminal, "$ ")  # the shell's again: what is typed before that is top's
         terminal.type("exit 7\n")
-        assert process.wait(20) == 7
+        assert terminal.ended(process) == 7
 
 
 def test_a_key_is_heard_while_the_database_is_not(database: str) -> None:
@@ -112,7 +112,7 @@ def test_a_key_is_heard_while_the_database_is_not(database: str) -> None:
             proxy.wire = Wire.BLACK_HOLE
             terminal.type(" ")
             terminal.type("q")
-            assert process.wait(20) == 0
+            assert terminal.ended(process) == 0
 
 
 def test_a_database_that_comes_back_is_found(database: str) -> None:
@@ -129,7 +129,7 @@ def test_a_database_that_comes_back_is_found(database: str) -> None:
             terminal.screen = ""
             _shows(terminal, "No supervisor is running")
             terminal.type("q")
-            assert process.wait(20) == 0
+            assert terminal.ended(process) == 0
 
 
 def test_without_a_terminal_it_says_what_to_use(cli: Cli) -> None:
@@ -144,5 +144,5 @@ def test_a_dumb_terminal_gets_no_escape_codes(database: str) -> None:
     environ = environment(database, TERM="dumb")
     with on_a_terminal(["top"], environ) as (terminal, process):
         _shows(terminal, "needs a terminal")
-        assert process.wait(20) == 2
+        assert terminal.ended(process) == 2
         assert "\x1b" not in terminal.screen

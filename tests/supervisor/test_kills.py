@@ -101,8 +101,9 @@ async def test_deadlines_that_come_when_the_job_ends(ground: Ground) -> None:
         number = ground.give(slot, "nothing")
         running = slot.running
         assert running is not None
-        # From "not even read" to "long answered": the loop does not read the socket meanwhile.
-        time.sleep((turn % 10) * 50e-6)  # noqa: ASYNC251 - just that
+        # From "not even read" to "long answered", also where slots get the processor late: the
+        # loop does not read the socket meanwhile.
+        time.sleep((turn % 10) * (1 + turn // 30) * 50e-6)  # noqa: ASYNC251 - just that
         killed = ground.fleet.kill(slot, Reason.TIMEOUT, token=running.token)
         assert killed != (ground.find(number) is not None)
         ends.append(number)
