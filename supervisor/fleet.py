@@ -12,23 +12,23 @@ import os
 import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from signal import SIGKILL
 from time import monotonic_ns
 from typing import Any, Final
 
 from jobctl.supervisor import strays
-from jobctl.supervisor.burial import NO_REMAINS, Burial, certify, reap
+from jobctl.supervisor.burial import NO_REMAINS, certify, reap
+from jobctl.supervisor.declarations import Declarations
 from jobctl.supervisor.groups import Findings, Groups
 from jobctl.supervisor.kill import Kill, Patience
-from jobctl.supervisor.leftovers import Leftovers
 from jobctl.supervisor.listener import Death, Listener, LoadFailure, Notice, Reason
+from jobctl.supervisor.mourning import Mourning
 from jobctl.supervisor.nursery import Nursery, Upbringing, load_failure
-from jobctl.supervisor.oom import KernelKills
 from jobctl.supervisor.reload import Progress, Reload, Step
 from jobctl.supervisor.seat import Seat
 from jobctl.supervisor.seating import Seating
 from jobctl.supervisor.slot import Running, Slot, Stage, open_ends
-from jobctl.supervisor.template import Declared, Template, read_declared
+from jobctl.supervisor.sweep import Sweep
+from jobctl.supervisor.template import Template, read_declared
 from jobctl.workerproc import frames, launch, linux
 from jobctl.workerproc.launch import Share
 
@@ -44,7 +44,6 @@ _CHANNEL_GRACE: Final = 0.2
 _SPAWN_TIMEOUT: Final = 15.0
 #: A slot that runs nothing has this long to go when it is told to.
 _LEAVE_TIMEOUT: Final = 5.0
-_SWEEP_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -92,23 +91,25 @@ class Fleet:
             self._loop,
         )
         self._inbox = frames.Inbox(1)
-        self._kernel_kills = KernelKills()
-        self._leftovers = Leftovers()
         self._groups: Groups | None = None
         self._lives = 0
         self._slots: dict[int, Slot] = {}  # by life; all that are not gone
         self._early: dict[int, dict[str, Any]] = {}  # READY frames that outran the pid
         self._kills: dict[int, Kill] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}  # what a slot must do by when
-        self._unkillable: set[Slot] = set()
-        self._mourned: set[Slot] = set()  # dead, and what they left is still being killed
-        self._declared: dict[int, Declared] = {}  # by generation, until told
-        self._told: set[int] = set()
+        self._declarations = Declarations(self._loop, listener)
+        self._mourning = Mourning(
+            self._loop, listener, self._own_pids, self._retire_group, self.say,
+            self._look_if_empty,
+        )  # fmt: skip
+        self._sweep = Sweep(
+            self._loop, self._slots, self._own_pids, self._nursery.expects_births,
+            self._on_outlived,
+        )  # fmt: skip
         self._reload: Reload | None = None
         self._reloads_asked = 0
         self._stopping = False
         self._closed = False
-        self._sweep_timer: asyncio.TimerHandle | None = None
         self._emptied = asyncio.Event()
         self._seating = Seating(
             settings.pools, settings.healthy_after, self._loop, self._launch, self.say
@@ -129,7 +130,7 @@ class Fleet:
             )
             self.say(Notice.LEAKED, None, sentence)
         self._nursery.start()
-        self._sweep()
+        self._sweep.start(self._groups)
 
     def idle_slots(self, pool: str | None = None) -> list[Slot]:
         """Those that can be given a job now, of this pool or of all."""
@@ -137,7 +138,7 @@ class Fleet:
 
     def busy(self) -> list[Slot]:
         """Those that run something, until its end or their death has been told."""
-        slots = (*self._slots.values(), *self._mourned)
+        slots = (*self._slots.values(), *self._mourning.mourned)
         return [slot for slot in slots if slot.running is not None]
 
     def slots(self) -> list[Slot]:
@@ -169,7 +170,7 @@ class Fleet:
     @property
     def empty(self) -> bool:
         """No slot is left, and nothing of theirs."""
-        return not self._slots and not self._mourned
+        return not self._slots and not self._mourning.mourned
 
     def kill(self, slot: Slot, reason: Reason, *, token: int | None = None, why: str = "") -> bool:
         """Ends a slot by force; `on_death` follows within moments. True if it is being killed.
@@ -273,16 +274,16 @@ class Fleet:
         self._closed = self._stopping = True
         self._nursery.close()
         self._seating.rest()
-        for timer in (self._sweep_timer, *self._timers.values()):
-            if timer is not None:
-                timer.cancel()
+        self._sweep.stop()
+        for timer in self._timers.values():
+            timer.cancel()
         self._timers.clear()
-        for slot in (*self._slots.values(), *self._unkillable):
+        self._mourning.close()
+        for slot in self._slots.values():
             slot.strike()
             slot.close()
             slot.forget_process()
         self._slots.clear()
-        self._unkillable.clear()
         if self._groups is not None:
             self._groups.close()
 
@@ -302,7 +303,7 @@ class Fleet:
 
     def note_kernel_kills(self) -> None:
         """Every few seconds, so that a death can be laid at the out-of-memory killer's door."""
-        self._kernel_kills.note()
+        self._mourning.note_kernel_kills()
 
     def watch(self, running: Running) -> None:
         """A job was given. `Deadlines` puts itself here."""
@@ -404,8 +405,8 @@ class Fleet:
             return
         if body.get("pid") != slot.pid or body.get("life") != slot.life:
             raise frames.FrameError("a slot said that it was another one")
-        if "types" in body and slot.generation not in self._told:
-            self._declared[slot.generation] = read_declared(body)
+        if "types" in body and self._declarations.wants(slot.generation):
+            self._declarations.learn(slot.generation, read_declared(body))
         self._clear_timer(slot)
         if "outside" in body:
             why = str(body["outside"])[:200]
@@ -428,12 +429,7 @@ class Fleet:
 
     def announce(self, generation: int) -> None:
         """Tells of the types of a generation, once, when they are known."""
-        if generation not in self._told and generation in self._declared:
-            self._told.add(generation)
-            declared = self._declared.pop(generation)
-            self._loop.call_soon(
-                self._listener.on_types, generation, declared.types, declared.crons
-            )
+        self._declarations.announce(generation)
 
     def _offer(self, slot: Slot) -> None:
         if slot.stage is not Stage.STARTING:  # it has died, or is about to
@@ -487,11 +483,7 @@ class Fleet:
     def exited(self, slot: Slot) -> None:
         """Told by its pidfd. The order is `burial.py`'s; a full outcome in its socket counts."""
         slot.strike()
-        if slot in self._unkillable:  # told of long ago
-            self._unkillable.discard(slot)
-            reap(slot.pid, killed=True)
-            slot.forget_process()
-            self._retire_group(slot)
+        if self._mourning.died_after_all(slot):
             return
         kill = self._kills.pop(slot.life, None)
         if kill is None:
@@ -504,31 +496,21 @@ class Fleet:
             kill.over()
         running = slot.running
         remains = reap(slot.pid, killed=kill is not None)
-        starved = kill is None and remains.exit.signal == SIGKILL and self._starved(slot)
+        starved = kill is None and self._mourning.starved(slot, remains)
         death = certify(slot, running, kill, remains, starved=starved)
         self._remove(slot)
         slot.forget_process()
         self._vacate(slot, death.reason, with_job=running is not None)
-        self._bury(slot, slot.pid, running, death)
+        self._mourning.bury(slot, slot.pid, running, death)
 
     def _give_up(self, slot: Slot) -> None:
         """It does not die. It is replaced all the same, and reaped if it ever does."""
         kill = self._kills.pop(slot.life)
         running = slot.running
         death = certify(slot, running, kill, NO_REMAINS)
-        if slot.pidfd >= 0:
-            self._unkillable.add(slot)
         self._remove(slot)
         self._vacate(slot, death.reason, with_job=running is not None)
-        self.say(
-            Notice.UNKILLABLE,
-            slot,
-            f"slot {slot.number} (process {slot.pid}) does not die, although it was killed "
-            f"{self._settings.unkillable_after:g} s ago: it hangs in the kernel, most often in "
-            "input or output on a device or server that is away. Another slot takes its place",
-        )
-        self._mourned.add(slot)
-        self._loop.call_soon(self._tell_of_death, slot, running, death)
+        self._mourning.give_up(slot, running, death, self._settings.unkillable_after)
 
     def _never_born(self, slot: Slot, why: str) -> None:
         """It has no process, or none whose number is known; then it is found by its mark."""
@@ -539,7 +521,7 @@ class Fleet:
         self._vacate(slot, Reason.BOOT, with_job=False)
         self.say(Notice.SLOT_DELAYED, slot, why)
         death = Death(Reason.BOOT, NO_REMAINS.exit, why, None, 0, 0.0, False, 0)
-        self._bury(slot, -1, None, death)
+        self._mourning.bury(slot, -1, None, death)
 
     def _remove(self, slot: Slot) -> None:
         self._clear_timer(slot)
@@ -565,45 +547,16 @@ class Fleet:
         self._reload_if_asked()
         self.launch_missing()
 
-    def _bury(self, slot: Slot, session: int, running: Running | None, death: Death) -> None:
-        """Its death is told when what it had started is dead as well."""
-        self._mourned.add(slot)
-
-        def over(left: list[int]) -> None:
-            if left:
-                self.say(
-                    Notice.LEAKED,
-                    slot,
-                    f"processes {left} that a job of slot {slot.number} had started do not die",
-                )
-            self._retire_group(slot)
-            self._loop.call_soon(self._tell_of_death, slot, running, death)
-
-        hunt = strays.Hunt(slot.mark, session, slot.group)
-        Burial(hunt, self._loop, self._own_pids, over).go_on()
-
-    def _starved(self, slot: Slot) -> bool:
-        """Whether it was the out-of-memory killer: by the group's own count, else the machine's."""
-        told = None if slot.group is None else slot.group.starved()
-        return self._kernel_kills.struck() if told is None else told
-
     def _retire_group(self, slot: Slot) -> None:
         if slot.group is not None and self._groups is not None:
             self._groups.retire(slot.group)
-
-    def _tell_of_death(self, slot: Slot, running: Running | None, death: Death) -> None:
-        try:
-            self._listener.on_death(slot, running, death)
-        finally:
-            self._mourned.discard(slot)
-            self._look_if_empty()
 
     # Templates ----------------------------------------------------------------------------------
 
     def template_ready(self, template: Template) -> None:
         """Told by the nursery."""
         if template.declared is not None:
-            self._declared[template.generation] = template.declared
+            self._declarations.learn(template.generation, template.declared)
         if template is self._nursery.next and self._reload is not None:
             self._reload.template_ready(template)
             self._reload_if_asked()
@@ -647,33 +600,18 @@ class Fleet:
     # ----------------------------------------------------------------------------------------------
 
     def _own_pids(self) -> set[int]:
-        slots = (*self._slots.values(), *self._unkillable)
+        slots = (*self._slots.values(), *self._mourning.unkillable)
         return {slot.pid for slot in slots if slot.pid} | set(self._nursery.pids())
 
-    def _sweep(self) -> None:
-        """Reaps orphans that nobody watches, and kills those that have outlived their slot.
-
-        Not while there may be a slot whose number is not known yet.
-        """
-        if not self._nursery.expects_births():
-            own = self._own_pids()
-            strays.reap_unknown(own)
-            strays.kill_outliving(own, self._slots)
-            if self._groups is not None:
-                self._groups.tidy()
-            self._replace_the_outlived(own)
-        self._sweep_timer = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
-
-    def _replace_the_outlived(self, own: set[int]) -> None:
-        for slot, pids in self._leftovers.outliving(own, self._slots):
-            if slot.leaving is None and not slot.is_being_killed:
-                sentence = (
-                    f"processes {pids[:10]} have outlived the job in slot {slot.number} that had "
-                    "started them: its process is replaced as soon as it runs nothing, and they "
-                    "die with it"
-                )
-                self.say(Notice.OUTLIVED, slot, sentence)
-                self.leave(slot, Reason.RECYCLE)
+    def _on_outlived(self, slot: Slot, pids: list[int]) -> None:
+        if slot.leaving is None and not slot.is_being_killed:
+            sentence = (
+                f"processes {pids[:10]} have outlived the job in slot {slot.number} that had "
+                "started them: its process is replaced as soon as it runs nothing, and they "
+                "die with it"
+            )
+            self.say(Notice.OUTLIVED, slot, sentence)
+            self.leave(slot, Reason.RECYCLE)
 
     def _look_if_empty(self) -> None:
         if self._stopping and self.empty and self._nursery.empty:

@@ -416,4 +416,4 @@ async def test_a_process_that_cannot_be_killed(ground: Ground) -> None:
         (group / "freezer.state").write_text("THAWED")
         await ground.until(lambda: not exists(slots[0].pid), "its end")
         group.rmdir()
-    await ground.until(lambda: not ground.fleet._unkillable, "it is reaped")
+    await ground.until(lambda: not ground.fleet._mourning.unkillable, "it is reaped")

@@ -45,7 +45,7 @@ async def test_the_kernel_kills_a_slot_for_memory(ground: Ground) -> None:
     the count it was somebody."""
     file = Path(ground.path("vmstat"))
     count(file, 5)
-    ground.fleet._kernel_kills = KernelKills(file)
+    ground.fleet._mourning._kernel_kills = KernelKills(file)
     first, second = await ground.ready()
     number = ground.give(first, "hang_politely", started=ground.path("first"))
     await ground.exists(ground.path("first"))
