@@ -26,7 +26,7 @@ def examine(connection: Connection, schema: str) -> list[Finding]:
             f"let a superuser run: GRANT {SEES_OTHERS} TO {grants.quoted(row['login'])}",
             note=True,
         ),
-        way(row),
+        way({**row, "version": row["version"] or _hidden(connection)}),
     ]
 
 
@@ -69,12 +69,17 @@ def _everybody(functions: list[str]) -> Finding:
     )
 
 
+def _hidden(connection: Connection) -> str | None:
+    """What the server does not show to every role: whether there is TLS, libpq knows."""
+    return "TLS" if connection.pgconn.ssl_in_use else None
+
+
 def way(row: Row) -> Finding:
     """Over a network without TLS, the password's proof and every argument can be read."""
     near = row["near"]
     safe = bool(row["version"]) or bool(near)
     fact = (
-        f"the connection is encrypted: {row['version']}, {row['cipher']}"
+        f"the connection is encrypted: {row['version']}, {row['cipher'] or 'cipher not shown'}"
         if row["version"]
         else "the connection does not leave this machine"
         if near

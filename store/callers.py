@@ -294,8 +294,10 @@ def _explain(error: Exception) -> None:
             "run jobctl migrate, or set JOBCTL_SCHEMA to the schema's name"
         ) from error
     if code == "42501":
+        called = re.search(r"for function (\w+)", said)
+        kind = rights.caller_of(called[1]) if called else rights.Kind.PRODUCER
         raise SchemaError(
-            f"this database user may not do that ({said}). {rights.remedy(rights.Kind.PRODUCER)}"
+            f"this database user may not do that ({said}). {rights.remedy(kind)}"
         ) from error
 
 

@@ -75,10 +75,12 @@ def _of_state(facts: Standing) -> Answer:
         case State.RUNNING:
             return _of_run(facts)
         case State.DEAD:
+            tried = f"attempt {job['attempt']} of {job['max_attempts']} was its last"
+            if not job["attempt"]:  # acknowledged early: it has begun, and never begins again
+                tried = "it came to the end of no attempt"
             return (
                 Cause.DEAD,
-                f"attempt {job['attempt']} of {job['max_attempts']} was its last "
-                f"({error_of(job)}), and it is dead since {when(facts, job['dead_since'])}",
+                f"{tried} ({error_of(job)}), and it is dead since {when(facts, job['dead_since'])}",
                 f"mend the cause, then jobctl dead replay {job['id']}; its attempts: "
                 f"jobctl jobs show {job['id']}",
             )
@@ -252,8 +254,8 @@ def _of_run(facts: Standing) -> Answer:
         return (
             Cause.HOST_SILENT,
             f"it was claimed by {host}, which has not been heard of for {coarse(silent)}",
-            f"its lease ends {when(facts, claim['expires_at'])}; then others run the job. See to "
-            "the host",
+            f"its lease ends {when(facts, claim['expires_at'])}; then others run the job, within "
+            "seconds, or a lease later if their leader has only just begun. See to the host",
         )
     begun = claim["started_at"] or claim["claimed_at"]
     return (

@@ -42,7 +42,31 @@ ADVICE: Final[tuple[tuple[str, str], ...]] = (
         "password authentication failed",
         "The user or the password in the DSN is not what PostgreSQL has",
     ),
+    (
+        "authentication failed",
+        "PostgreSQL does not take whoever connects here for the user in the DSN: name another, or "
+        "see its pg_hba.conf",
+    ),
+    (
+        "FATAL:  role",
+        "Name another user in the DSN, or have this one made",
+    ),
+    (
+        "FATAL:  database",
+        "Name another database in the DSN, or have this one made: CREATE DATABASE",
+    ),
 )  # fmt: skip
+
+
+#: What of it PostgreSQL has answered: no waiting mends it.
+_REFUSED: Final = (
+    "no encryption", "SSL encryption", "authentication failed", "FATAL:  role", "FATAL:  database",
+)  # fmt: skip
+
+
+def is_refusal(said: str) -> bool:
+    """Whether PostgreSQL was reached, and does not let us in."""
+    return any(piece in said for piece in _REFUSED)
 
 
 def advice(said: str) -> str:

@@ -219,7 +219,9 @@ async def arequire(connection: psycopg.AsyncConnection[Any], kind: Kind, schema:
         await cursor.execute(statement("read_lacking"), _asked(kind, schema, None))
         missing = [Right(*row) async for row in cursor]
     if missing:
-        user = connection.info.user
+        async with psycopg.AsyncCursor(connection, row_factory=tuple_row) as cursor:
+            await cursor.execute("SELECT current_user::text")  # SET ROLE may have made it another
+            ((user,),) = await cursor.fetchall()
         raise SchemaError(
             f'the database user {user} lacks rights in schema "{schema}" that a {kind} needs: '
             f"{listed(missing)}. {remedy(kind)}"
@@ -231,6 +233,12 @@ def listed(missing: Sequence[Right], most: int = 3) -> str:
     shown = ", ".join(str(right) for right in missing[:most])
     more = len(missing) - most
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def caller_of(function: str) -> Kind | None:
+    """The kind with the fewest rights that may call this function; None if none may."""
+    may = [kind for kind in Kind if Right("function", function, "EXECUTE") in rights(kind)]
+    return min(may, key=lambda kind: len(rights(kind)), default=None)
 
 
 def remedy(kind: Kind | None = None) -> str:

@@ -64,7 +64,8 @@ class Attempts:
     ) -> None:
         self.dispatcher: Dispatcher  # both are set once they exist
         self.settler: Settler
-        self.interrupted = 0
+        self.interrupted = 0  # attempts that a stop, or the lease, has ended
+        self.queued_again = 0  # of those
         self._host = host
         self._code = code
         self._metrics = metrics
@@ -174,6 +175,8 @@ class Attempts:
             self._had_succeeded(settlement)
             return
         self._count(settlement, ending.outcome)
+        if ending.outcome == "interrupted" and place == "front":
+            self.queued_again += 1
         if place in ("dead", "cancelled") and claimed.type:
             self._finished(claimed, place, claimed.attempt + ending.spent)
             if place == "dead" and settlement.poison:

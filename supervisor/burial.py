@@ -32,6 +32,7 @@ _DEEDS = {
     Reason.CPU: "killed because its job used too much CPU time",
     Reason.LOST: "killed because its claim was no longer this host's",
     Reason.INTERRUPT: "killed because it did not end in time for a stop",
+    Reason.LEASE: "killed because the lease could not be renewed in time",
     Reason.STOP: "killed because the supervisor stops",
     Reason.BOOT: "killed because it did not become ready in time",
     Reason.CRASH: "killed because it could not be trusted any more",

@@ -30,10 +30,16 @@ class Event(Enum):
     STOPPING = Words(
         logging.INFO, "stopping because of {because}: {busy} jobs run, up to {patience}"
     )
-    STOPPED = Words(logging.INFO, "stopped; {interrupted} jobs were interrupted and queued again")
+    STOPPED = Words(
+        logging.INFO,
+        "stopped; {interrupted} jobs were interrupted, {queued_again} of them are queued again",
+    )
     DRAINING = Words(logging.INFO, "draining: claiming nothing more, {busy} jobs run")
     UNDRAINED = Words(logging.INFO, "claiming again")
     SIGNAL_REPEATED = Words(logging.INFO, "{signal} again; already stopping")
+    STOPPING_SOONER = Words(
+        logging.INFO, "stopping sooner because of {because}: {busy} jobs run, up to {patience}"
+    )
     PART_FAILED = Words(
         logging.CRITICAL, "{part} failed in a way nobody planned for; stopping at once\n{stack}"
     )

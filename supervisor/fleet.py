@@ -28,18 +28,16 @@ from jobctl.supervisor.seat import Seat
 from jobctl.supervisor.seating import Seating
 from jobctl.supervisor.slot import Running, Slot, Stage, open_ends
 from jobctl.supervisor.sweep import Sweep
-from jobctl.supervisor.template import Template, read_declared
+from jobctl.supervisor.template import CHANNEL_GRACE, Template, read_declared
 from jobctl.workerproc import frames, launch, linux
 from jobctl.workerproc.launch import Share
 
 #: Reasons that are about what a slot runs, not about the slot.
 _ABOUT_THE_JOB: Final = frozenset(
-    {Reason.TIMEOUT, Reason.CPU, Reason.CANCEL, Reason.LOST, Reason.INTERRUPT}
+    {Reason.TIMEOUT, Reason.CPU, Reason.CANCEL, Reason.LOST, Reason.INTERRUPT, Reason.LEASE}
 )
 #: Kills that cannot wait for a stack, or to which it would add nothing.
 _WITHOUT_DUMP: Final = frozenset({Reason.LOST, Reason.STOP, Reason.CRASH})
-#: A slot whose socket closed has this long to turn out to be dying.
-_CHANNEL_GRACE: Final = 0.2
 #: The template forks in this time, or it hangs.
 _SPAWN_TIMEOUT: Final = 15.0
 #: A slot that runs nothing has this long to go when it is told to.
@@ -176,9 +174,9 @@ class Fleet:
         """Ends a slot by force; `on_death` follows within moments. True if it is being killed.
 
         First reads what the slot has already said: if the outcome of what it ran is there and the
-        reason was only that job (TIMEOUT, CPU, CANCEL, LOST, INTERRUPT), the outcome counts - it
-        has been delivered when this returns False - and the slot lives on. With `token`, kills only
-        while that claim is what runs. `why` goes on: "because it ...".
+        reason is about the job, not the slot (TIMEOUT, CPU, CANCEL, LOST, INTERRUPT, LEASE), the
+        outcome counts - it has been delivered when this returns False - and the slot lives on. With
+        `token`, kills only while that claim is what runs. `why` goes on: "because it ...".
         """
         if slot.is_being_killed:
             return slot.stage is Stage.KILLING
@@ -449,7 +447,7 @@ class Fleet:
         """Told by the slot: most often it is dying, and its pidfd is about to say so."""
         if slot.stage is Stage.IDLE:
             slot.stage = Stage.LEAVING
-        self._set_timer(slot, _CHANNEL_GRACE, self._outlived_channel, slot)
+        self._set_timer(slot, CHANNEL_GRACE, self._outlived_channel, slot)
 
     def distrust(self, slot: Slot, why: str) -> None:
         """Told by the slot when the process spoke nonsense."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Reason(StrEnum):
-    """Why a slot is no more. The first ten are what `Fleet.kill` takes."""
+    """Why a slot is no more. The first eleven are what `Fleet.kill` takes."""
 
     TIMEOUT = "timeout"  # its job's hard deadline
     CANCEL = "cancel"  # its job was cancelled by force
@@ -30,6 +30,7 @@ class Reason(StrEnum):
     CPU = "cpu"  # likewise
     LOST = "lost"  # the claim is no longer ours
     INTERRUPT = "interrupt"  # a drain ran out of patience
+    LEASE = "lease"  # the lease is about to be over, and others may run its job then
     STOP = "stop"  # the supervisor leaves
     BOOT = "boot"  # it never became ready: died or hung while importing the app
     CRASH = "crash"  # it died by itself, closed its channel, or spoke nonsense

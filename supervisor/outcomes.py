@@ -114,7 +114,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """A drain or reload ran out of patience while it ran. No attempt is spent."""
+    """A stop ran out of patience, or the lease was about to be over. No attempt is spent."""
 
     because: str
 
@@ -220,7 +220,7 @@ def decide(
             ending.exit_reason = because
             ending.place = "dead" if early else "front"
             if early:
-                _blame(ending, "lost", "Interrupted", because)
+                _blame(ending, "interrupted", "Interrupted", because)
         case Snoozed(delay):
             ending.outcome = "snoozed"
             limit = policy.max_elapsed_seconds

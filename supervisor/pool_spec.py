@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from jobctl.supervisor.setting_kinds import NAMES, PROCESSORS, TEXT, Kind, Refused, count, size
+from jobctl.supervisor.setting_kinds import (
+    MOST_SLOTS,
+    NAMES,
+    PROCESSORS,
+    TEXT,
+    Kind,
+    Refused,
+    count,
+    size,
+)
 from jobctl.workerproc.launch import Share
 
 #: The slots that the setting `slots` asks for.
@@ -65,7 +74,7 @@ class PoolSpec:
 
 
 _WORDS: dict[str, Kind] = {
-    "name": TEXT, "queues": NAMES, "slots": count(1, 1000),
+    "name": TEXT, "queues": NAMES, "slots": count(1, MOST_SLOTS),
     "memory": size(16 * 2**20), "nice": count(0, 19), "cpus": PROCESSORS,
 }  # fmt: skip
 

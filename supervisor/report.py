@@ -48,6 +48,8 @@ class Report:
 
     def database_seen(self) -> bool:
         """Whether PostgreSQL has answered lately."""
+        if self._condition.fenced:  # a lease may be shorter than what is lately
+            return False
         patience = max(LATELY_SECONDS, self._lease.seconds / 2)
         seen_at = self._condition.seen_at
         return seen_at > 0 and monotonic() - seen_at < patience

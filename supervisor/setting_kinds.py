@@ -19,6 +19,8 @@ from jobctl.store.durations import format_duration, parse_duration
 from jobctl.store.schema_name import checked_schema_name
 from jobctl.store.sizes import exact_size, parse_size
 
+#: Slots of one host, in all its pools.
+MOST_SLOTS = 1000
 _TYPE_WORDS = {
     bool: "true or false",
     int: "a number",

@@ -20,7 +20,7 @@ from typing import Any
 from jobctl.store.embedded import default_root
 from jobctl.supervisor import setting_kinds as kinds
 from jobctl.supervisor.folders import runtime_folder
-from jobctl.supervisor.setting_kinds import Address, Kind
+from jobctl.supervisor.setting_kinds import MOST_SLOTS, Address, Kind
 
 Environ = Mapping[str, str]
 
@@ -128,7 +128,10 @@ class Settings:
         default_words="the host's name",
     )
     slots: int = _setting(
-        kinds.count(1, 1000), _cores, "How many jobs run at once.", default_words="number of cores"
+        kinds.count(1, MOST_SLOTS),
+        _cores,
+        "How many jobs run at once.",
+        default_words="number of cores",
     )
     queues: tuple[str, ...] | None = _setting(kinds.NAMES, None, "Queues to take jobs from.")
     preload: bool = _setting(

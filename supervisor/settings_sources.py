@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl.store.dsn import DsnError, resolve
 from jobctl.store.errors import JobctlError
-from jobctl.supervisor.setting_kinds import Refused
+from jobctl.supervisor.setting_kinds import MOST_SLOTS, Refused
 from jobctl.supervisor.settings import ENVIRONMENT_PREFIX, TABLE, Environ, Setting, Settings
 
 if TYPE_CHECKING:
@@ -84,6 +84,11 @@ def load(
         for name, setting in TABLE.items()
     }
     origins = {name: found[name].origin if name in found else "default" for name in TABLE}
+    slots = values["slots"] + sum(pool.slots for pool in pools)
+    if slots > MOST_SLOTS:
+        raise SettingsError(
+            [f"The pools of this host have {slots} slots together; it can have {MOST_SLOTS}."]
+        )
     return Loaded(Settings(**values), origins, file, crons, pools)
 
 

@@ -89,7 +89,7 @@ def run(
     are those of its file; `notify` is the way to the service manager that has started us, if one
     has.
 
-    0: stopped as asked. 5: so too, but jobs were interrupted (and queued again). 1: a part of it
+    0: stopped as asked. 5: so too, but jobs were interrupted. 1: a part of it
     failed. 78: a configuration that no restart will mend.
     """
     # The watchdog's SIGABRT leaves a stack that says where it was stuck. By number: sys.stderr may
@@ -294,7 +294,7 @@ class Supervisor:
         over = self._lease.session_id != 0 and self._lease.over()
         if over and not self._condition.fenced:
             self._log.say(Event.LEASE_OVER, busy=len(self._fleet.busy()))
-            self._kill_what_runs(Reason.INTERRUPT)
+            self._kill_what_runs(Reason.LEASE)
         self._condition.fenced = over
         self._metrics.database(self._report.database_seen())
 
@@ -387,7 +387,10 @@ class Supervisor:
         if self._attempts.interrupted and self._exit_code == EXIT_DONE:
             self._exit_code = EXIT_PARTLY
         self._attempts.say_unsaid(last=True)
-        self._log.say(Event.STOPPED, interrupted=self._attempts.interrupted)
+        self._log.say(
+            Event.STOPPED, interrupted=self._attempts.interrupted,
+            queued_again=self._attempts.queued_again,
+        )  # fmt: skip
         self._log.close()
         self._notify.close()
 
@@ -432,10 +435,15 @@ class Supervisor:
         self._alarm.set()
 
     def _begin_stop(self, because: str, patience: float) -> None:
-        busy = len(self._fleet.busy())
+        said = {
+            "because": because, "busy": len(self._fleet.busy()), "patience": f"{patience:g} s",
+        }  # fmt: skip
+        before = self._stop.patience_ends
         if self._stop.begin(because, monotonic(), patience):
-            self._log.say(Event.STOPPING, because=because, busy=busy, patience=f"{patience:g} s")
+            self._log.say(Event.STOPPING, **said)
             self._draining.leave()
+        elif self._stop.patience_ends < before and self._stop.phase is Phase.DRAINING:
+            self._log.say(Event.STOPPING_SOONER, **said)
         else:
             self._log.say(Event.SIGNAL_REPEATED, signal=because)
         self._alarm.set()

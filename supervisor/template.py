@@ -31,6 +31,8 @@ from jobctl.workerproc.launch import Share
 _OUT_OF_THE_WAY = 16
 #: More requests than this do not wait in the template's socket.
 SPAWNS_AT_ONCE = 8
+#: Seconds: a process whose socket closed has so long to turn out to be dying.
+CHANNEL_GRACE = 0.2
 
 
 class TemplateStage(Enum):
@@ -165,9 +167,10 @@ class Template:
             return False
         except (FrameError, OSError):
             pass
-        # Closed, broken or talking nonsense: of no more use.
+        # Closed, broken or talking nonsense: of no more use. Most often it is dying of something
+        # else, and its pidfd is about to say so.
         self._loop.remove_reader(self._control.fileno())
-        self.strike()
+        self._loop.call_later(CHANNEL_GRACE, self.strike)
         return False
 
     def _take(self, frame: bytes) -> None:

@@ -22,6 +22,7 @@ class Authority:
         _openssl(
             "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
             "-days", "2", "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.file,
+            "-addext", "keyUsage=critical,keyCertSign,cRLSign",  # Python 3.13 asks for it
         )  # fmt: skip
         self.file.chmod(0o644)
 
@@ -29,7 +30,9 @@ class Authority:
         """A certificate for this host and its key, which `owner` alone may read."""
         certificate, key = self._folder / "server.crt", self._folder / "server.key"
         request, extension = self._folder / "server.csr", self._folder / "server.ext"
-        extension.write_text(f"subjectAltName=DNS:{host}\n")
+        extension.write_text(
+            f"subjectAltName=DNS:{host}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+        )
         _openssl(
             "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
             "-subj", f"/CN={host}", "-keyout", key, "-out", request,

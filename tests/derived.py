@@ -216,7 +216,7 @@ _CODES = {
     ExitCode.NOT_HEALTHY: "what was asked about does not run, or is not as it should be",
     ExitCode.NO_SUCH_THING: "there is no such job, host or supervisor",
     ExitCode.PARTLY_DONE: "partly done; `jobctl run`: stopped as asked, but jobs were interrupted "
-    "and queued again",
+    "(the log says of each what became of it)",
     ExitCode.DATABASE_UNREACHABLE: "PostgreSQL cannot be reached; try again",
     ExitCode.CONFIGURATION: (
         "a setting or the schema is wrong, or the app does not exist; trying again does not help"

@@ -157,8 +157,9 @@ class Connections:
     def _the_access(self) -> Access:
         if self._access is None:
             raise NoDatabase(
-                "this ctx has no way to the database: it was made by hand. Run the job in a "
-                "supervisor, or with jobctl.testing"
+                "this ctx has no way to the database: it was made by hand, or by run or attempt of "
+                "jobctl.testing, which have none. Run the job in a supervisor, or with drain of "
+                "the fixture jobctl_queue of jobctl.testing"
             )
         return self._access
 

@@ -39,7 +39,7 @@ def test_help_and_version_are_no_failures(bare_cli: Cli) -> None:
         (["jobs", "xyzzy"], "there are: list, show, wait, retry"),
         (["jobs", "list", "--quue", "x"], "--queue"),
         (["jobs", "list", "--state", "ded"], "dead"),
-        (["jobs", "list", "--since", "yesterday"], "write how long ago"),
+        (["jobs", "list", "--since", "yesterday"], "or how long ago"),
         (["jobs", "list", "--since", "2026-11-29T10:00"], "in which zone"),
         (["jobs", "list", "--limit", "0"], "1<=x<=10000"),
         (["jobs", "list", "--state", "dead", "--after", "1"], "--until"),
@@ -59,6 +59,9 @@ def test_help_and_version_are_no_failures(bare_cli: Cli) -> None:
         (["cron", "add", "c", "@daily", "send", DEEP], "nested too deeply"),
         (["enqueue", "send", "[]"], "JSON object"),
         (["enqueue", "send", "--run-at", "5m"], "--delay"),
+        (["migrate", "--sql", "--plan"], "leave one of them out"),
+        (["jobs", "cancel", "1", "--grace", "3s"], "--grace goes with --force"),
+        (["cron", "add", "p", "* * * * *", "send", "{bad"], "the arguments are not JSON"),
         (["enqueue", "send", "--delay", "soon"], "is not a duration"),
     ],
 )  # fmt: skip

@@ -218,6 +218,13 @@ def test_dead(connection: Connection) -> None:
     assert f"jobctl dead replay {job}" in found.advice
 
 
+def test_dead_of_being_interrupted(connection: Connection) -> None:
+    """Acknowledged early, it never begins again; an attempt was not spent."""
+    job = put(connection, "dead", failure_class="interrupted", last_error="killed")
+    found = ask(connection, job)
+    assert "it came to the end of no attempt (interrupted: killed)" in found.because
+
+
 @pytest.mark.parametrize("state", ["succeeded", "cancelled", "discarded"])
 def test_finished(connection: Connection, state: str) -> None:
     found = ask(connection, put(connection, state))

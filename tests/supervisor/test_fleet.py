@@ -40,6 +40,7 @@ async def test_the_template_dies(ground: Ground) -> None:
     await ground.exists(ground.path("started"))
     os.kill(template.pid, signal.SIGKILL)
     await ground.until(lambda: ground.notices(Notice.TEMPLATE_LOST), "the loss is told")
+    assert "nobody here sent it" in ground.notices(Notice.TEMPLATE_LOST)[0]
     assert exists(slots[0].pid) and exists(slots[1].pid)
     await ground.until(lambda: len(ground.all("types")) == 2, "another template")
     await ground.open_gate(gate)

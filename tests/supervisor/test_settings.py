@@ -257,6 +257,17 @@ def test_a_pool_that_cannot_be_is_named(tmp_path: Path) -> None:
         assert f"[[pool]] {name}: it says no slots" in str(told.value)
 
 
+def test_more_slots_than_a_host_can_have(tmp_path: Path) -> None:
+    """In all pools together: each alone would be taken."""
+    file = tmp_path / "jobctl.toml"
+    pool = '[[pool]]\nname = "a"\nqueues = ["a"]\nslots = 999\n'
+    file.write_text("slots = 1\n" + pool)
+    assert load(environ={}, config=file).settings.slots == 1
+    file.write_text("slots = 2\n" + pool)
+    with pytest.raises(SettingsError, match="1001 slots together; it can have 1000"):
+        load(environ={}, config=file)
+
+
 def test_two_pools_of_one_name_are_refused(tmp_path: Path) -> None:
     """Which of them would count?"""
     file = tmp_path / "jobctl.toml"

@@ -76,6 +76,7 @@ def test_the_database_stays_away_for_longer_than_the_lease(
         until((tmp_path / "fenced").exists, what="the job")
         _stop(own_server, signal.SIGINT)
         until(lambda: host.said("lease_over"), what="the lease to end")
+        assert not host.state()["ready"]
         until(lambda: host.state()["busy"] == 0, what="the job to be killed")
         own_server.start()
         until(lambda: len((tmp_path / "fenced").read_text().splitlines()) == 2,
@@ -84,6 +85,9 @@ def test_the_database_stays_away_for_longer_than_the_lease(
         with jobs_of(dsn) as jobs:
             jobs.wait(job, "succeeded")
             jobs.nothing_is_misplaced()
+            first = jobs.attempts(job)[0]
+        assert first["outcome"] == "interrupted"
+        assert "the lease could not be renewed in time" in first["exit_reason"]
     finally:
         hosts.end()
 

@@ -34,7 +34,7 @@ def test_it_succeeds(hosts: Hosts, jobs: Jobs) -> None:
     assert len(lines(hosts, "bad")) == 2
 
 
-@pytest.mark.parametrize(("how", "failure_class"), [("slot", "crash"), ("drain", "lost")])
+@pytest.mark.parametrize(("how", "failure_class"), [("slot", "crash"), ("drain", "interrupted")])
 def test_it_is_ended_in_the_middle(hosts: Hosts, jobs: Jobs, how: str, failure_class: str) -> None:
     """Killed or interrupted, it is dead: nobody knows how far it came."""
     host = hosts.start("one", "--slots", "1", app="cancels").ready()
@@ -44,6 +44,8 @@ def test_it_is_ended_in_the_middle(hosts: Hosts, jobs: Jobs, how: str, failure_c
         os.kill(slot, signal.SIGKILL)
     else:
         assert host.stop(signal.SIGQUIT) == 5
+        (stopped,) = host.said("stopped")
+        assert (stopped["interrupted"], stopped["queued_again"]) == (1, 0)
     is_dead(jobs, job, failure_class)
     assert len(lines(hosts, "once")) == 1
 

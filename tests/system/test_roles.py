@@ -146,7 +146,7 @@ def test_a_producer_hears_what_it_is_not(producer: As) -> None:
         assert "jobctl grants" in said
     with (
         psycopg.connect(producer.dsn) as conn,
-        pytest.raises(SchemaError, match="jobctl grants --producer ROLE --apply"),
+        pytest.raises(SchemaError, match="jobctl grants --operator ROLE --apply"),
     ):
         jobctl.replay(conn, 1)
 
@@ -277,6 +277,32 @@ def test_who_reads_changes_nothing(reader: As, jobs: Jobs) -> None:
         code, _, said = reader(*words)
         assert code in (3, 4, 78), (words, said)  # no host: there is nothing to drain
     assert jobs.job(job)["state"] == "queued"
+
+
+def test_a_user_whom_postgresql_does_not_take(reader: As) -> None:
+    """It was reached, and answered: no outage, and trying again does not help."""
+    dsn = reader.dsn
+    for wrong, advice in (
+        (dsn.replace(PASSWORD, "wrong"), "The user or the password in the DSN"),
+        (dsn.replace("/jobctl?", "/elsewhere?"), "Name another database"),
+    ):
+        assert wrong != dsn
+        reader.dsn = wrong
+        code, _, said = reader("status")
+        assert code == 78
+        assert "does not let us in" in said
+        assert advice in said
+
+
+def test_doctor_under_another_role_than_the_login(server: LoginServer, operator: As) -> None:
+    """SET ROLE, by the DSN or for good: PostgreSQL does not show it the login's own session."""
+    role = USUAL_NAMES[Kind.OPERATOR]
+    operator.dsn += f"{'&' if '?' in operator.dsn else '?'}options=-c%20role%3D{role}"
+    code, out, said = operator("doctor", "--json")
+    assert code in (0, 3), said
+    found = {one["about"]: one for one in json.loads(out)}
+    assert found["user"]["fact"].startswith(role)
+    assert found["encryption"]["fine"]
 
 
 def test_doctor_names_what_a_role_lacks(server: LoginServer, operator: As) -> None:

@@ -51,6 +51,10 @@ def test_what_does_not_finish_is_interrupted_and_spends_no_attempt(
     assert (after["state"], after["attempt"], after["crashes"]) == ("queued", 0, 0)
     (attempt,) = jobs.attempts(job)
     assert attempt["outcome"] == "interrupted"
+    assert "did not end in time for a stop" in attempt["exit_reason"]
+    (stopped,) = host.said("stopped")
+    assert (stopped["interrupted"], stopped["queued_again"]) == (1, 1)
+    assert len(host.said("stopping_sooner")) == (how == "two presses of ctrl-c")
     jobs.nothing_is_misplaced()
 
 

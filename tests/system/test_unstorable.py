@@ -95,11 +95,20 @@ def poisoned(unguarded_schema: str, tmp_path: Path) -> Iterator[tuple[Hosts, Job
         hosts.end()
 
 
+def _reads_nested(deep: int) -> bool:
+    try:
+        json.loads('{"a":' * deep + "1" + "}" * deep)
+    except RecursionError:
+        return False
+    return True
+
+
 #: What else raw SQL may do to a row, and how such a job ends.
 POISON: dict[str, tuple[dict[str, str], str, str]] = {
+    # Whether that is too deep is Python's affair: 3.13 reads it.
     "nested 3000 deep": (
         {"args": """(repeat('{"a":', 3000) || '1' || repeat('}', 3000))::jsonb"""},
-        "dead", "RecursionError",
+        *(("succeeded", "") if _reads_nested(3000) else ("dead", "RecursionError")),
     ),
     "a payload of 5 MB": (
         {"args": "jsonb_build_object('text', repeat('x', 5000000))"}, "succeeded", "",

@@ -65,6 +65,18 @@ def test_a_handler_is_run_as_in_a_slot() -> None:
         testing.run(job, amounts=[], note=datetime.now(UTC))
 
 
+def test_what_is_no_job_is_said() -> None:
+    """A name, a plain function, arguments without names."""
+    for wrong in ("send_invoice", len):
+        with pytest.raises(TypeError, match="@jobctl"):
+            testing.run(wrong)  # type: ignore[arg-type]  # that is what is tried
+
+    def nothing(ctx: jobctl.Context) -> None: ...
+
+    with pytest.raises(TypeError, match="the arguments of a job have names"):
+        testing.attempt(declare(nothing), [1])  # type: ignore[arg-type]  # likewise
+
+
 def test_what_it_raises() -> None:
     """`run` raises it, the very object; `attempt` says what it would mean."""
     error = KeyError("x")

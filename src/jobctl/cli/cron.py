@@ -158,7 +158,7 @@ def add(
 ) -> None:
     """Add a cron that only the database knows. JSON is an object, the job's arguments."""
     try:
-        args = read_json(arguments)
+        args = _json(arguments)
         spec = CronSpec.from_words({"name": name, "type": type_, "args": args, **words}, "database")
     except ValueError as error:
         raise click.UsageError(f"{error}.") from error
@@ -246,3 +246,10 @@ def _where(origin: str) -> str:
 
 def _in_zone(moment: datetime, tz: str) -> str:
     return moment.astimezone(zone(tz)).strftime("%a %Y-%m-%d %H:%M:%S %Z")
+
+
+def _json(text: str) -> Any:
+    try:
+        return read_json(text)
+    except ValueError as error:
+        raise ValueError(f"the arguments are not JSON: {error}") from error

@@ -14,7 +14,7 @@ from jobctl.store import reading
 from jobctl.store.dsn import masked
 from jobctl.store.embedded import EmbeddedPostgres
 from jobctl.store.reading import Connection
-from jobctl.store.refusals import advice
+from jobctl.store.refusals import advice, is_refusal
 from jobctl.supervisor.settings_sources import Loaded, find_dsn
 
 #: What PgBouncer answers to `options`, which every connection of ours has.
@@ -66,6 +66,11 @@ def unreachable(dsn: str, error: psycopg.Error) -> Failure:
         "See whether it runs and whether this is the database that is meant: "
         "jobctl config show --origin"
     )
+    if is_refusal(said):
+        return Failure(
+            ExitCode.CONFIGURATION,
+            f"The PostgreSQL {where} does not let us in: {said}. {advice(said) or otherwise}.",
+        )
     return Failure(
         ExitCode.DATABASE_UNREACHABLE,
         f"The PostgreSQL {where} cannot be reached: {said}. {advice(said) or otherwise}.",

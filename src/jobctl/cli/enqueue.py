@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import click
 
 from jobctl.cli import completion, database
 from jobctl.cli.kinds import ID, read_json
-from jobctl.cli.moments import DURATION, MOMENT
+from jobctl.cli.moments import DURATION, FUTURE
 from jobctl.cli.options import database_options
 from jobctl.cli.output import Output, output_option
 from jobctl.supervisor.settings_sources import Loaded
@@ -29,7 +29,7 @@ from jobctl.supervisor.settings_sources import Loaded
 @click.option("--queue", metavar="QUEUE")
 @click.option("--priority", type=click.IntRange(0, 3), help="3 runs first.")
 @click.option("--delay", type=DURATION, help="Run it after so long.")
-@click.option("--run-at", type=MOMENT, metavar="TIME", help="Run it then.")
+@click.option("--run-at", type=FUTURE, metavar="TIME", help="Run it then; a time with its zone.")
 @click.option("--max-attempts", type=click.IntRange(1))
 @click.option("--timeout", type=DURATION, help="Kill it after so long.")
 @click.option(
@@ -49,15 +49,13 @@ def enqueue(
     type_: str,
     text: str,
     delay: float | None,
-    run_at: datetime | timedelta | None,
+    run_at: datetime | None,
     **options: Any,
 ) -> None:
     """Enqueue a job and print its id. JSON is an object, the job's arguments; - reads it from
     stdin."""
     from jobctl.store.enqueue import enqueue as enqueue_job
 
-    if isinstance(run_at, timedelta):
-        raise click.UsageError("--run-at is a time with its zone; for a duration there is --delay.")
     arguments = _arguments(text)
     # The application's own door, which finds the schema in the environment.
     os.environ["JOBCTL_SCHEMA"] = loaded.settings.schema

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from jobctl.cli import bulk, database, graph
 from jobctl.cli.bulk import Deed
@@ -134,6 +135,7 @@ def retry(loaded: Loaded, wish: bulk.Wish, output: Output) -> int:
 CANCELLABLE = ("scheduled", "queued", "retrying", "blocked", "running")
 #: Answers that have done what was asked for.
 CANCELLED = ("cancelled", "cancel_requested")
+_TYPED = ParameterSource.COMMANDLINE
 
 
 @jobs.command()
@@ -147,6 +149,8 @@ CANCELLED = ("cancelled", "cancel_requested")
 @output_option
 def cancel(loaded: Loaded, wish: bulk.Wish, force: bool, grace: float, output: Output) -> int:
     """Cancel jobs: what waits never runs; what runs is asked to end and is not tried again."""
+    if not force and click.get_current_context().get_parameter_source("grace") is _TYPED:
+        raise click.UsageError("--grace goes with --force: without it nothing is killed.")
     answers: dict[int, str] = {}
 
     def verb(connection: Connection, ids: Sequence[int], order: operating.Order) -> list[int]:

@@ -6,8 +6,8 @@ asked for. The page has no date, so that the same commands make the same page.
 
 from __future__ import annotations
 
+import inspect
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def _command(command: click.Command, name: str) -> Iterator[str]:
 
 def _help(text: str) -> Iterator[str]:
     """As click has it: paragraphs, of which those that begin with \\b are left as they are."""
-    for number, paragraph in enumerate(re.split(r"\n\s*\n", textwrap.dedent(text).strip())):
+    for number, paragraph in enumerate(re.split(r"\n\s*\n", inspect.cleandoc(text).strip())):
         if number:
             yield ".PP"
         if paragraph.startswith("\b"):

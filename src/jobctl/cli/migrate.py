@@ -24,6 +24,10 @@ def migrate(loaded: Loaded, plan: bool, as_sql: bool, output: Output) -> int:
     """Create or upgrade jobctl's tables. Safe to run from many hosts at once."""
     from jobctl.store import migrate as migrations
 
+    if as_sql and plan:
+        raise click.UsageError(
+            "--sql asks no database, so it has no --plan: leave one of them out."
+        )
     schema = loaded.settings.schema
     if as_sql:
         data(migrations.sql_text(schema))

@@ -15,27 +15,31 @@ import click
 from jobctl.store.durations import parse_duration
 from jobctl.store.spoken import coarse, iso, since
 
-__all__ = ["DURATION", "MOMENT", "Length", "Moment", "before", "coarse", "iso", "since"]
+__all__ = ["DURATION", "FUTURE", "MOMENT", "Length", "Moment", "before", "coarse", "iso", "since"]
 
 
 class Moment(click.ParamType[datetime | timedelta]):
-    """A time with its zone, or a duration, which counts from now."""
+    """A time with its zone; where it is `past`, a duration too, which counts back from now."""
 
     name = "time"
+
+    def __init__(self, *, past: bool) -> None:
+        self._past = past
+        self._or = ", or how long ago: 15m, 2h, 7d" if past else "; a duration goes with --delay"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
-        try:
-            return parse_duration(value)
-        except ValueError:
-            pass
+        if self._past:
+            try:
+                return parse_duration(value)
+            except ValueError:
+                pass
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
             self.fail(
-                f"{value!r} is no time: write how long ago (15m, 2h, 7d) or a time such as "
-                "2026-11-29T10:00Z",
+                f"{value!r} is no time: write a time such as 2026-11-29T10:00Z{self._or}",
                 param,
                 ctx,
             )
@@ -60,7 +64,8 @@ class Length(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-MOMENT = Moment()
+MOMENT = Moment(past=True)
+FUTURE = Moment(past=False)
 DURATION = Length()
 
 

@@ -101,7 +101,7 @@ def filter_options(
             ),
             click.option(
                 "--since", type=MOMENT, metavar="TIME",
-                help="Created (dead jobs: died) since then: 2h ago, or a time with its zone.",
+                help="Created (dead jobs: died) since then: 2h, or a time with its zone.",
             ),
             click.option("--until", type=MOMENT, metavar="TIME", help="Created (or died) before."),
         ]  # fmt: skip

@@ -94,6 +94,10 @@ def attempt(
     `cancelled`: somebody has asked for that already. With another `schema_version` the type's
     `upgrade` is used. Raises TypeError and InvalidJob as `run` does, and nothing of the handler's.
     """
+    if not isinstance(job, Job):
+        raise TypeError(f"{job!r} is no job: pass the function that @jobctl.job stands above")
+    if not isinstance(arguments, Mapping | None):
+        raise TypeError(f"the arguments of a job have names: pass a dict, not {arguments!r}")
     text = arguments_text(dict(arguments or {}))
     newest = job.job_type.schema_version
     version = newest if schema_version is None else schema_version
