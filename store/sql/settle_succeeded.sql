@@ -85,12 +85,12 @@ stepped AS MATERIALIZED (
     FROM gone AS g
     WHERE g.steps IS NOT NULL AND g.id = ANY(ARRAY(SELECT k.id FROM kept AS k))
 ),
--- One scan for the whole batch; not by LATERAL with LIMIT: most batches have no edge at all, and that
--- would be paid for each job of theirs.
+-- By LATERAL with LIMIT too, although most batches have no edge: a plan for `parent = ANY` that PostgreSQL
+-- before 17 has made while there was none walks job_edge_by_child from end to end.
 released AS MATERIALIZED (
-    SELECT release_children(array_agg(DISTINCT e.parent))
-    FROM job_edge AS e
-    WHERE e.parent = ANY(ARRAY(SELECT k.id FROM kept AS k))
+    SELECT release_children(array_agg(e.parent))
+    FROM kept AS k
+    CROSS JOIN LATERAL (SELECT o.parent FROM job_edge AS o WHERE o.parent = k.id LIMIT 1) AS e
     HAVING count(*) > 0
 )
 SELECT k.id, k.token, (SELECT count(*) FROM stepped) AS stepped,
