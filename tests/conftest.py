@@ -7,6 +7,7 @@ test asks for it. JOBCTL_TEST_PG_BINDIR chooses its programs.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,15 @@ from tests.servers import FAST, chosen_bindir, guarded_folder
 
 # Of the developer's own settings only these reach the tests.
 KEPT_SETTINGS = ("JOBCTL_PG_BINDIR", "JOBCTL_TEST_PG_BINDIR")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_are_as_in_a_terminal() -> None:
+    """A shell that starts the run with & has it ignore Ctrl-C, and so would all that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

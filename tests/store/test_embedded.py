@@ -546,7 +546,9 @@ def test_settings_hold_from_the_next_launch(server: EmbeddedPostgres) -> None:
 
 def test_statements_are_counted_if_the_library_is_there(server: EmbeddedPostgres) -> None:
     """pg_stat_statements can only be loaded at the start, so it is."""
-    if not binaries.find().has_library("pg_stat_statements"):
+    chosen = chosen_bindir()
+    programs = binaries.find() if chosen is None else binaries.Binaries(chosen, "the test")
+    if not programs.has_library("pg_stat_statements"):
         pytest.skip("this PostgreSQL has no pg_stat_statements")
     assert _setting(server, "shared_preload_libraries") == "pg_stat_statements"
 

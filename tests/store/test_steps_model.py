@@ -20,7 +20,7 @@ def test_what_comes_after_what_is_as_the_model_says(database: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "guard", "without"),
     [
-        ("settle_succeeded", "release_children(array_agg(DISTINCT e.parent))", "count(*)"),
+        ("settle_succeeded", "release_children(array_agg(e.parent))", "count(*)"),
         ("settle_ended", "cancel_children(array_agg(DISTINCT d.parent))", "count(*)"),
         ("settle_ended", "AND d.on_dead = 'cancel' AND d.met_at IS NULL", "AND false"),
     ],
