@@ -23,7 +23,7 @@ KEPT_SETTINGS = ("JOBCTL_PG_BINDIR", "JOBCTL_TEST_PG_BINDIR")
 
 @pytest.fixture(scope="session", autouse=True)
 def _signals_are_as_in_a_terminal() -> None:
-    """A shell that starts the run with & has it ignore Ctrl-C, and so would all that tests start."""
+    """A shell that starts the run with & has it ignore Ctrl-C, and so would what tests start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:

@@ -19,6 +19,7 @@ from jobctl.cli.moments import coarse, since
 from jobctl.cli.nouns import Noun
 from jobctl.cli.options import database_options
 from jobctl.cli.output import Output, Row, output_option, say
+from jobctl.cli.table import safe
 from jobctl.store import queues as store
 from jobctl.store import reading
 from jobctl.store.operating import Order
@@ -94,11 +95,11 @@ def pause(loaded: Loaded, names: tuple[str, ...], new: bool, reason: str | None)
         running = {row["queue"]: row["running"] for row in facts(connection)}
     for name in _once(names):
         if name not in done:
-            say(f"{name} was paused already.")
+            say(f"{safe(name)} was paused already.")
         elif many := running.get(name, 0):
-            say(f"{name} is paused; {many} of its jobs still run{'s' if many == 1 else ''}.")
+            say(f"{safe(name)} is paused; {many} of its jobs still run{'s' if many == 1 else ''}.")
         else:
-            say(f"{name} is paused.")
+            say(f"{safe(name)} is paused.")
 
 
 @queues.command()
@@ -118,7 +119,7 @@ def resume(loaded: Loaded, names: tuple[str, ...], reason: str | None) -> None:
         _require_known(names, store.known(connection), "Paused ones: jobctl queues list")
         done = store.resume(connection, _once(names), Order.by_me(reason, {}))
     for name in _once(names):
-        say(f"{name} is open again." if name in done else f"{name} was not paused.")
+        say(f"{safe(name)} {'is open again' if name in done else 'was not paused'}.")
 
 
 def facts(connection: Connection) -> list[dict[str, Any]]:
