@@ -248,7 +248,7 @@ class Dispatcher:
             return
         if self._clock() >= self._reread_at:
             await self._read_lanes()
-        if self._clock() >= self._admission.next_due() and self._roomy():
+        if self._clock() >= self._admission.next_due(bool(self._roomy())):
             await self._admit()
         for pool in self._pools.values():
             await self._look(pool)
@@ -268,10 +268,10 @@ class Dispatcher:
     def _next_due(self) -> float:
         due = min(self._promote_at, self._compare_at)
         if self._hands.may_claim():
-            due = min(due, self._reread_at)
-            for pool in self._roomy():
-                doorbell = pool.doorbell.next_due(self._clock())
-                due = min(due, self._admission.next_due(), doorbell)
+            roomy = self._roomy()
+            due = min(due, self._reread_at, self._admission.next_due(bool(roomy)))
+            for pool in roomy:
+                due = min(due, pool.doorbell.next_due(self._clock()))
         return due
 
     def _roomy(self) -> list[Pool]:
