@@ -29,6 +29,7 @@ from jobctl.store.migration_files import (
     parse,
     with_functions,
 )
+from jobctl.store.schema_check import TWINS
 from tests.derived import RELEASED
 from tests.waiting import until
 
@@ -517,6 +518,21 @@ def test_released_migrations_are_what_they_were() -> None:
         "0011_trace": "c0a115f1b73c",
         "0012_roles": "472d5d75799e",
     }
+
+
+def test_a_migration_that_went_out_twice_is_known(fresh_database: str) -> None:
+    """Who was migrated by its twin goes on; by any other text is refused."""
+    before = [one for one in ours() if one.number < 12]
+    migrate(fresh_database, files=before)
+    twin = TWINS[before[-1].sha256]
+    with psycopg.connect(fresh_database, autocommit=True) as connection:
+        change = "UPDATE jobctl.migration SET sha256 = %s WHERE number = %s"
+        connection.execute(change, (twin, 11))
+        assert [one.number for one in migrate(fresh_database)] == [12]
+        assert plan(fresh_database) == []
+        connection.execute(change, (twin, 10))
+        with pytest.raises(SchemaError, match="another text of migration 0010"):
+            plan(fresh_database)
 
 
 def bringing(number: int, functions: str) -> Migration:
